@@ -138,7 +138,7 @@ def deploys(ask: Asker, snap: str, other: str) -> None:
     ask("PUT", path, {"snapshot": snap}, 412, "changed", If_Match='"x"')
     made = ask("PUT", path, {"snapshot": snap, "manifest": manifest, "routes": ["hello.localhost", "/hello/*"]}, 201, If_None_Match="*")
     ask("PUT", path, {"snapshot": other, "if_version": 1}, 200, If_Match=made.headers["ETag"])
-    ask("PUT", path, {"snapshot": snap, "activate": False}, 200)
+    ask("PUT", path, {"snapshot": snap, "activate": False, "compress_later": True}, 200)
     ask("PUT", path, {"snapshot": "2" * 64}, 404, "not-found")
     ask("PUT", path, {"snapshot": snap, "manifest": {"function": {"hooks": {"health": "/crash"}}}}, 422, "unhealthy")
     ask("PUT", path + "?dry_run=true", {"manifest": manifest, "routes": ["/x"]}, 200)
