@@ -80,7 +80,8 @@ private:
             const off_t end = ::lseek(from_->fd(), at, SEEK_HOLE);
             if (end < 0)
                 break;
-            std::fill(data.begin() + at / kPageSize, data.begin() + end / kPageSize, true);
+            constexpr auto kPage = static_cast<off_t>(kPageSize);
+            std::fill(data.begin() + at / kPage, data.begin() + end / kPage, true);
             at = end;
         }
         if (errno != ENXIO) // no more data: the regular end
