@@ -37,12 +37,14 @@ Pressed pressed_from_text(std::string_view text, std::uint64_t file_bytes) {
     if (text.size() < head || (text.size() - head) % sizeof(Row) != 0)
         throw FormatError("the list of chunks has an impossible length");
     std::memcpy(&pressed.total_raw, text.data(), head);
+    std::uint64_t end = 0; // of the chunk before: who reads them all reads the file once
     for (text.remove_prefix(head); !text.empty(); text.remove_prefix(sizeof(Row))) {
         Row row;
         std::memcpy(&row, text.data(), sizeof row);
         if (row.hot > 1 || row.filter >= kFilters.size() || row.stored == 0 || row.stored > file_bytes ||
-            row.offset > file_bytes - row.stored)
+            row.offset < end || row.offset > file_bytes - row.stored)
             throw FormatError("the list of chunks is inconsistent");
+        end = row.offset + row.stored;
         pressed.chunks.push_back({row.sha256, row.offset, row.stored, row.hot != 0, static_cast<Filter>(row.filter)});
     }
     return pressed;

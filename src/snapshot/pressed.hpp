@@ -29,7 +29,7 @@ struct Pressed {
 };
 
 // For another process. pressed_from_text() is strict: the text may come from a process that a hostile snapshot has
-// taken over. It throws FormatError unless all chunks lie in a file of `file_bytes`.
+// taken over. It throws FormatError unless all chunks lie behind each other in a file of `file_bytes`.
 std::string to_text(const Pressed& pressed);
 Pressed pressed_from_text(std::string_view text, std::uint64_t file_bytes);
 // Most bytes that to_text() gives for a file that examine_snapshot() accepts.

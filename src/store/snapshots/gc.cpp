@@ -138,7 +138,10 @@ bool remove_snapshot(Store& store, const Digest& digest) {
         for (const ChunkRef& piece : load_snapshot(*index, digest).pieces)
             chunks.push_back(piece.digest);
         index->prepare("DELETE FROM snapshot WHERE digest = ?").bind(digest).run();
-        index->execute("DELETE FROM chunk WHERE NOT EXISTS (SELECT 1 FROM piece WHERE piece.chunk = chunk.id)");
+        auto drop = index->prepare("DELETE FROM chunk WHERE digest = ? AND "
+                                   "NOT EXISTS (SELECT 1 FROM piece WHERE piece.chunk = chunk.id)");
+        for (const Digest& chunk : chunks)
+            drop.bind(chunk).run();
         store.folder().remove(snapshot_record_path(digest)); // before the row: see gc()
         store.folder().sync_folder(kSnapshots);
         transaction.commit();

@@ -124,6 +124,9 @@ TEST_CASE("the list of chunks comes back, and one that is not of its file is ref
     bent[8 + 32 + 7] = 127; // far beyond
     CHECK_THROWS_AS(pressed_from_text(bent, 5000), FormatError);
     bent = text;
+    bent[8 + 48 + 32] = 103; // the second begins within the first
+    CHECK_THROWS_AS(pressed_from_text(bent, 5000), FormatError);
+    bent = text;
     bent[8 + 32 + 8 + 5] = 5; // no such filter
     CHECK_THROWS_AS(pressed_from_text(bent, 5000), FormatError);
 }
