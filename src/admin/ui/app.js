@@ -306,7 +306,8 @@ function show() {
 
 async function readVersions() {
   const chosen = state.functions.find((one) => one.name === state.chosen);
-  if (!chosen || state.versions.etag === chosen.etag) return;
+  const settled = !state.versions.list.some((one) => one.compress_later); // what is compressed anew keeps the etag
+  if (!chosen || (state.versions.etag === chosen.etag && settled)) return;
   const { versions } = await api('GET', `${pathOf(chosen.name)}/versions`);
   if (chosen.name !== state.chosen) return;
   state.versions = { etag: chosen.etag, list: versions };
