@@ -32,9 +32,9 @@ public:
     // The table in use. Any thread.
     std::shared_ptr<const RoutingTable> get() const { return table_.load(); }
     // Reads the store if it has changed, or if `anyhow`. Versions that stay live keep their processes, unless their
-    // snapshot was compressed anew. A function that
-    // cannot be read stays as it was, and the next call retries it. A version with an invalid manifest is not live.
-    // Thread-safe. Throws what the store throws; the table in use then stays. Returns whether it was read.
+    // snapshot was compressed anew. A function that cannot be read stays as it was, and the next call retries it. A
+    // version with an invalid manifest is not live. Thread-safe. Throws what the store throws; the table in use then
+    // stays. Returns whether it was read.
     bool refresh(bool anyhow);
     // A version for `invoke`, whether it is live or not. Throws store::NotFound.
     std::shared_ptr<FunctionVersion> version(const std::string& function, std::uint64_t version);

@@ -25,7 +25,7 @@
 // stored snapshot. `left` is the CPU time that it may use, in seconds. It answers with `described` and ends. That file
 // holds kFacts and facts (src/snapshot/facts.hpp), or kBadSnapshot or kFailed and a line with the reason.
 // `compress` is asked as `examine_pieces` is, and then brings an empty file for the snapshot compressed anew. The
-// answer has kPressed and which chunks that were (src/snapshot/recompress.hpp), or kNothing when there were none.
+// answer has kPressed and which chunks that were (src/snapshot/pressed.hpp), or kNothing when there were none.
 #pragma once
 #include <sys/types.h>
 
