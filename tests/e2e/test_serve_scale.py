@@ -187,8 +187,8 @@ def test_without_descriptors_nobody_waits_in_vain(store, serve, node) -> None:
         busy, *waiting = clients = [stack.enter_context(harness.Client(daemon.port)) for _ in range(4)]
         busy.send(b"POST /echo HTTP/1.1\r\nHost: shop.localhost\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n")
         assert busy.head()[0] == 100 # the program waits for the body, so the request has its socket
-        # One that waits within its request needs a socket for its reply; the others do not.
-        for client, path in zip(waiting, (b"/name", b"/sleep/1", b"/name")):
+        # One that waits within its request needs a socket for its reply; the others do not. (1 ms is over before it waits.)
+        for client, path in zip(waiting, (b"/name", b"/sleep/200", b"/name")):
             client.send(b"GET " + path + b" HTTP/1.1\r\nHost: shop.localhost\r\n\r\n")
         harness.wait_until(lambda: live(store, "shop")["queued"] == 3, "the others wait")
         limits = resource.prlimit(daemon.popen.pid, resource.RLIMIT_NOFILE)
