@@ -9,6 +9,7 @@
 #include "src/daemon/control.hpp"
 #include "src/http/fields.hpp"
 #include "src/store/errors.hpp"
+#include "src/store/snapshots/gc.hpp"
 #include "tinykvm/base/text.hpp"
 
 namespace kvmserver::admin {
@@ -128,6 +129,13 @@ daemon::Control& Api::control() {
 void Api::changed() {
     if (options_.control)
         options_.control->refresh();
+}
+
+void Api::superseded(const Digest& snapshot) {
+    if (options_.control)
+        options_.control->superseded(snapshot);
+    else
+        store::remove_snapshot(store(), snapshot);
 }
 
 Api::Api(StoreSource& source, ApiOptions options)

@@ -59,6 +59,7 @@ public:
     const ApiOptions& options() const { return options_; }
     daemon::Control& control(); // throws Refused (503) when there is none
     void changed();             // tells the daemon to read the store again
+    void superseded(const Digest& snapshot); // removes it once nothing needs it
     Staged& staged() { return staged_; }
     UploadQuota& uploads() { return uploads_; }
     daemon::Examinations& examinations() { return *options_.examinations; }

@@ -70,7 +70,8 @@ std::vector<Excess> Grants::require(const Claims& claims, bool clamp) const {
     return found;
 }
 
-void Grants::require_totals(store::Store& store, const std::optional<Digest>& snapshot) const {
+void Grants::require_totals(store::Store& store, const std::optional<Digest>& snapshot,
+                            std::optional<std::uint64_t> instead_of) const {
     const auto bounded = [](const CeilingsFile::Section& each) {
         return each.ceilings.functions || each.ceilings.versions || each.ceilings.disk_bytes;
     };
@@ -102,7 +103,7 @@ void Grants::require_totals(store::Store& store, const std::optional<Digest>& sn
         if (most.functions && now == all.end() && count + 1 > *most.functions)
             add(fmt::format("{} functions{}", count + 1, of), fmt::to_string(*most.functions), "one more function");
         if (const std::uint64_t versions = now == all.end() ? 0 : now->versions;
-            most.versions && versions + 1 > *most.versions)
+            most.versions && !instead_of && versions + 1 > *most.versions)
             found.push_back({fmt::format("{} versions", versions + 1), fmt::to_string(*most.versions), true});
         if (!most.disk_bytes || !snapshot)
             continue;
@@ -110,7 +111,8 @@ void Grants::require_totals(store::Store& store, const std::optional<Digest>& sn
         for (const store::FunctionSummary& function : all)
             if (mine(function))
                 for (const store::VersionInfo& version : functions.versions(function.name))
-                    kept[version.snapshot] = version.snapshot_bytes;
+                    if (function.name != function_ || version.number != instead_of)
+                        kept[version.snapshot] = version.snapshot_bytes;
         std::uint64_t bytes = 0;
         for (const auto& [digest, size] : kept)
             bytes += size;

@@ -34,9 +34,11 @@ public:
     std::vector<Ceilings> all() const; // the caller's and those of the daemon's file
     // Throws AboveCeiling; with `clamp` only for claims that cannot be clamped. Returns the claims to clamp.
     std::vector<Excess> require(const Claims& claims, bool clamp) const;
-    // Checks the totals of functions, versions and disk as they would be with one more version of `snapshot`. Throws
-    // AboveCeiling.
-    void require_totals(store::Store& store, const std::optional<Digest>& snapshot) const;
+    // Checks the totals of functions, versions and disk as they would be with one more version of `snapshot`, or with
+    // `snapshot` in the place of that of the version `instead_of`. Throws AboveCeiling.
+    void require_totals(store::Store& store, const std::optional<Digest>& snapshot,
+                        std::optional<std::uint64_t> instead_of = {}) const;
+
 
 private:
     std::string function_;

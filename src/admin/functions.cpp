@@ -5,13 +5,11 @@
 #include "src/admin/ceilings.hpp"
 #include "src/admin/handlers.hpp"
 #include "src/admin/tenant.hpp"
+#include "src/admin/trial.hpp"
 #include "src/daemon/function_settings.hpp"
-#include "src/daemon/health.hpp"
 #include "src/ops/deploy.hpp"
 #include "src/ops/json.hpp"
-#include "src/ops/manifest.hpp"
 #include "src/store/errors.hpp"
-#include "src/store/functions/secrets.hpp"
 
 namespace kvmserver::admin {
 namespace {
@@ -44,6 +42,7 @@ Wanted wanted(Call& call) {
     wanted.clamp = call.query_flag("clamp");
     wanted.plan.activate = members.flag("activate").value_or(true);
     wanted.plan.compress_later = members.flag("compress_later").value_or(false);
+    wanted.plan.warms_up = members.flag("warms_up").value_or(false);
     wanted.plan.if_version = members.natural("if_version");
     wanted.plan.if_match = call.if_match();
     members.done();
@@ -71,34 +70,6 @@ std::vector<Excess> require_grants(Call& call, const Grants& grants, const Wante
     claims.kept_machines = scale.min;
     claims.queue = scale.queue;
     return grants.require(claims, wanted.clamp);
-}
-
-void try_out(Call& call, const Grants& grants, const Wanted& wanted, const ops::DeployChange& change) {
-    struct Turn {
-        explicit Turn(std::counting_semaphore<>& all) : turns(all) { turns.acquire(); }
-        ~Turn() { turns.release(); }
-        std::counting_semaphore<>& turns;
-    } const turn(call.api.trials());
-    const std::string manifest = wanted.plan.manifest.value_or("{}");
-    const daemon::FunctionSettings& settings = wanted.settings;
-    daemon::Candidate candidate;
-    candidate.name = wanted.plan.name + " (new)";
-    candidate.function = wanted.plan.name;
-    candidate.snapshot = *wanted.snapshot;
-    candidate.executable = call.api.options().executable;
-    candidate.jail = call.api.options().jail;
-    candidate.examinations = &call.api.examinations();
-    candidate.ceilings = ceilings_text(grants.all());
-    candidate.tenant = wanted.plan.tenant;
-    // A version with a hook that is not activated may lack secrets so far: setting them requires the function to exist.
-    if (wanted.plan.activate)
-        candidate.after_restore = settings.after_restore;
-    if (wanted.plan.activate || settings.after_restore.empty())
-        candidate.health = ops::manifest_facts(manifest).health;
-    candidate.values = daemon::values_of(settings, change.env_after(),
-                                         store::Secrets(call.store()).values(wanted.plan.name, wanted.plan.tenant),
-                                         change.now ? change.now->secrets : std::vector<std::string>{});
-    daemon::require_health(call.store(), candidate);
 }
 
 } // namespace
@@ -142,13 +113,20 @@ void put_function(Call& call) {
     const store::SnapshotHold hold = take_snapshot(call, *wanted.snapshot);
     const std::vector<Excess> clamped = require_grants(call, grants, wanted);
     grants.require_totals(call.store(), wanted.snapshot);
-    try_out(call, grants, wanted, change);
+    try_out(call, grants,
+            {.function = wanted.plan.name,
+             .snapshot = *wanted.snapshot,
+             .manifest = wanted.plan.manifest.value_or("{}"),
+             .tenant = wanted.plan.tenant,
+             .activate = wanted.plan.activate,
+             .env = change.env_after(),
+             .secrets = change.now ? change.now->secrets : std::vector<std::string>{}});
     const ops::Deployed done = [&] {
         const std::lock_guard one(call.api.deploys()); // of two concurrent deploys the second counts the first
         grants.require_totals(call.store(), wanted.snapshot);
         return ops::deploy(wanted.plan, *wanted.snapshot, grants.own_text(), functions);
     }();
-    if (wanted.plan.compress_later) // nothing may keep it once its successor is there
+    if (wanted.plan.compress_later || wanted.plan.warms_up) // nothing may keep it once its successor is there
         call.api.staged().remove(*wanted.snapshot, call.who.id());
     call.api.changed();
     call.reply(done.result.before.empty() && done.result.version == 1 ? 201 : 200,

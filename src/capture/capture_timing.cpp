@@ -178,27 +178,44 @@ std::shared_ptr<MachineImage> warmest_image(const Setup& setup, const Options& o
     return moments.best();
 }
 
-std::shared_ptr<MachineImage> best_image(const Setup& setup, const Options& options, Booted booted) {
-    auto image = std::move(*booted.machine).into_image();
-    booted.machine.reset();
-    return options.warmup_auto ? warmest_image(setup, options, std::move(image))
-                               : image_about_now(setup, options, booted, std::move(image));
+// Notes what must be filled anew for every invocation. Returns the line that it logged; that one is not logged again.
+std::string note_random_state(const Setup& setup, const Options& options, MachineImage& image,
+                              const std::string& logged = "") {
+    const std::string name = program_name(setup.program);
+    const std::string left_out = find_random_state(image, options.verbose.general ? name : "");
+    if (left_out.empty())
+        return logged;
+    const std::string line =
+        fmt::format("{}: not all of its random state is filled anew in every invocation: {}", name, left_out);
+    if (options.strict_unique)
+        throw UserError(ExitCode::failure, line + " (--strict-unique)");
+    if (line != logged)
+        note_line(line);
+    return line;
 }
 
 } // namespace
 
-std::shared_ptr<MachineImage> take_image(const Setup& setup, const Options& options, Booted booted) {
-    auto image = best_image(setup, options, std::move(booted));
-    const std::string name = program_name(setup.program);
-    const std::string left_out = find_random_state(*image, options.verbose.general ? name : "");
-    if (!left_out.empty()) {
-        const std::string line =
-            fmt::format("{}: not all of its random state is filled anew in every invocation: {}", name, left_out);
-        if (options.strict_unique)
-            throw UserError(ExitCode::failure, line + " (--strict-unique)");
-        note_line(line);
+Taken take_image(const Setup& setup, const Options& options, Booted booted, const OnImage& on_cold) {
+    auto image = std::move(*booted.machine).into_image();
+    booted.machine.reset();
+    if (!options.warmup_auto) {
+        image = image_about_now(setup, options, booted, std::move(image));
+        note_random_state(setup, options, *image);
+        return {std::move(image)};
     }
-    return image;
+    const MachineImage* const cold = image.get();
+    std::string logged;
+    if (on_cold) {
+        auto copy = std::make_shared<MachineImage>(*image);
+        logged = note_random_state(setup, options, *copy);
+        on_cold(std::move(copy));
+    }
+    image = warmest_image(setup, options, std::move(image));
+    const bool is_cold = image.get() == cold;
+    if (!is_cold || !on_cold)
+        note_random_state(setup, options, *image, logged);
+    return {std::move(image), is_cold};
 }
 
 } // namespace kvmserver

@@ -1,5 +1,7 @@
 #include <cstdio>
 #include <numeric>
+#include <set>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -47,6 +49,34 @@ void print_made(const std::string& file, const SnapshotSummary& summary) {
                summary.sha256);
 }
 
+struct Made {
+    SnapshotSummary summary;
+    std::shared_ptr<MachineImage> image; // as it was written
+    std::size_t hot = 0;                 // pages
+};
+
+Made write_image(const Setup& setup, const Options& options, std::shared_ptr<MachineImage> from,
+                 const std::string& file, const FolderCache& cache, const NoteLine& note) {
+    tell_phase(options, "checking that a clean machine answers");
+    TrialPages trial = trial_invocation(setup, options, from);
+    std::vector<std::string> repeats = check_unique(setup, options, from, trial.answered, note);
+    from->working_set = std::move(trial.written);
+    put_large_last(*from, trial.hot);
+    const auto image = renumber(*from, in_order_of_chunks(*from, trial.hot));
+    from.reset();
+    std::vector<std::uint32_t> hot(trial.hot.size());
+    std::iota(hot.begin(), hot.end(), 0);
+    image->headroom = trial.headroom;
+    setup.listeners->note_modes(image->listeners);
+    image->large_pages = choose_large(*image, static_cast<Frame>(hot.size()));
+    MachineState state = to_state(*image, setup.env, setup.program);
+    state.repeats = std::move(repeats);
+    tell_phase(options, "compressing");
+    return {write_snapshot(file, state, image->image->bytes(), hot, options.level, image->image->fd(), cache,
+                           options.temporary ? Purpose::hand_on : Purpose::keep),
+            image, hot.size()};
+}
+
 } // namespace
 
 int make_snapshot(const Options& given) {
@@ -63,29 +93,27 @@ int make_snapshot(const Options& given) {
         return static_cast<int>(booted.end == LoopEnd::timeout ? ExitCode::unreachable : ExitCode::failure);
     }
     const double boot_seconds = booted.seconds;
-    auto booted_image = take_image(*setup, options, std::move(booted));
-    tell_phase(options, "checking that a clean machine answers");
-    TrialPages trial = trial_invocation(*setup, options, booted_image);
-    std::vector<std::string> repeats = check_unique(*setup, options, booted_image, trial.answered);
-    booted_image->working_set = std::move(trial.written);
-    put_large_last(*booted_image, trial.hot);
-    const auto image = renumber(*booted_image, in_order_of_chunks(*booted_image, trial.hot));
-    booted_image.reset();
-    std::vector<std::uint32_t> hot(trial.hot.size());
-    std::iota(hot.begin(), hot.end(), 0);
-    image->headroom = trial.headroom;
-    setup->listeners->note_modes(image->listeners);
-    image->large_pages = choose_large(*image, static_cast<Frame>(hot.size()));
-    MachineState state = to_state(*image, setup->env, setup->program);
-    state.repeats = std::move(repeats);
     const FolderCache cache(options.cache);
-    tell_phase(options, "compressing");
-    const SnapshotSummary summary = write_snapshot(options.snapshot_file, state, image->image->bytes(), hot,
-                                                   options.level, image->image->fd(), cache);
+    std::set<std::string> noted; // of two snapshots each line is logged once
+    const NoteLine note = [&noted](const std::string& line) {
+        if (noted.insert(line).second)
+            note_line(line);
+    };
+    OnImage on_cold;
+    if (!options.early.file.empty())
+        on_cold = [&](std::shared_ptr<MachineImage> image) {
+            write_image(*setup, options, std::move(image), options.early.file, cache, note);
+            options.early.written();
+        };
+    Taken taken = take_image(*setup, options, std::move(booted), on_cold);
+    if (on_cold && taken.cold)
+        return 0; // it is what was written
+    const auto [summary, image, hot] =
+        write_image(*setup, options, std::move(taken.image), options.snapshot_file, cache, note);
     if (options.verbose.general)
         note_line(fmt::format("{}: booted in {:.1f} ms; {} pages stored, {} zero, {} hot in {} of {} chunks",
                               program_name(setup->program), boot_seconds * 1000, summary.stored_pages,
-                              summary.zero_pages, hot.size(), summary.hot_chunks, summary.chunks));
+                              summary.zero_pages, hot, summary.hot_chunks, summary.chunks));
     if (!options.temporary) // `deploy` tells what it stored
         print_made(options.snapshot_file, summary);
     std::fflush(stdout);

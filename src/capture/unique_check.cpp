@@ -49,7 +49,8 @@ std::optional<std::array<std::string, 4>> replies_of(const Setup& setup, const O
 } // namespace
 
 std::vector<std::string> check_unique(const Setup& setup, const Options& options,
-                                      const std::shared_ptr<const MachineImage>& image, bool answers) {
+                                      const std::shared_ptr<const MachineImage>& image, bool answers,
+                                      const NoteLine& note) {
     const std::string name = program_name(setup.program);
     const auto replies = answers ? replies_of(setup, options, image) : std::nullopt;
     if (!replies) {
@@ -71,7 +72,7 @@ std::vector<std::string> check_unique(const Setup& setup, const Options& options
     for (const unique::Repeat& repeat : repeats) {
         lines.push_back(fmt::format("every request to {} answers \"{}\" in {}", options.warmup_path,
                                     printed(repeat.value), repeat.where));
-        note_line(fmt::format("{}: {}: its random generator was seeded before the snapshot", name, lines.back()));
+        note(fmt::format("{}: {}: its random generator was seeded before the snapshot", name, lines.back()));
     }
     const std::string advice =
         "seed it in each request, use getrandom(2), or mark its state as an entropy region (docs/UNIQUENESS.md)";
@@ -79,7 +80,7 @@ std::vector<std::string> check_unique(const Setup& setup, const Options& options
         throw UserError(
             ExitCode::failure,
             fmt::format("{}: --strict-unique: random values would repeat in every request; {}", name, advice));
-    note_line(fmt::format("{}: {}", name, advice));
+    note(fmt::format("{}: {}", name, advice));
     return lines;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/ceilings/file.hpp"
+#include "src/common/digest.hpp"
 #include "src/daemon/log_store.hpp"
 #include "src/daemon/metrics.hpp"
 
@@ -84,6 +85,8 @@ public:
 
     // Reads the store at once. When it returns, new requests see the changes.
     virtual void refresh() = 0;
+    // A version had this snapshot: removes it once nothing needs it. Returns at once.
+    virtual void superseded(const Digest& snapshot) = 0;
     // What SIGHUP does: reloads certificates, access log and store, each on its own. What fails to load stays in use as
     // it was. Throws the first failure (UserError, HostError).
     virtual void reload() = 0;

@@ -9,6 +9,7 @@
 #include <exception>
 #include <utility>
 
+#include "src/common/clock.hpp"
 #include "src/snapshot/compressed_chunk_cache.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/snapshots/gc.hpp"
@@ -81,6 +82,15 @@ void Recompressor::look() {
     changed_.notify_one();
 }
 
+void Recompressor::superseded(const Digest& snapshot) {
+    {
+        const std::lock_guard lock(mutex_);
+        told_.push_back(snapshot);
+        looked_ = true;
+    }
+    changed_.notify_one();
+}
+
 bool Recompressor::stopped() {
     const std::lock_guard lock(mutex_);
     return stop_;
@@ -95,6 +105,8 @@ bool Recompressor::wait() {
     const bool in_vain = !changed_.wait_for(lock, pause_, woken);
     pause_ = in_vain ? std::min(pause_ * 2, kLongestPause) : kTriedAgain;
     looked_ = false;
+    superseded_.insert(told_.begin(), told_.end());
+    told_.clear();
     return !stop_;
 }
 
@@ -128,6 +140,10 @@ void Recompressor::round(store::Store& store) {
             return;
         if (failed_.contains(next.snapshot))
             continue;
+        if (next.warms_until > now_ms()) { // another one will take its place
+            again_ = true;
+            continue;
+        }
         try {
             compress(store, next);
         } catch (const store::NotFound&) { // removed meanwhile

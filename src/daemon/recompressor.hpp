@@ -34,6 +34,8 @@ public:
     void stop(); // ends the process under way
     // Something may have been deployed. Any thread; returns at once.
     void look();
+    // Removes the snapshot, which a version had, once no process has it open. Any thread; returns at once.
+    void superseded(const Digest& snapshot);
 
 private:
     void loop();
@@ -47,9 +49,10 @@ private:
     Examinations& examinations_;
     const std::function<void(const std::string&)> note_;
 
-    std::mutex mutex_; // guards the next two
+    std::mutex mutex_; // guards the next three
     std::condition_variable changed_;
     bool looked_ = true, stop_ = false;
+    std::vector<Digest> told_; // by superseded(), not yet in superseded_
 
     // Of the thread.
     std::int64_t seen_ = -1;      // Store::data_version

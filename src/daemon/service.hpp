@@ -43,6 +43,7 @@ public:
     store::Store& store() override { return store_; }
     InvokeReply invoke(const InvokeRequest& request) override; // invoke.cpp
     void refresh() override;
+    void superseded(const Digest& snapshot) override { recompressor_.superseded(snapshot); }
     void reload() override;
     // Sets what else reload() does: reloading the companion's files. {} removes it, and no call is running when this
     // returns.

@@ -70,8 +70,9 @@ pid_t start_child(const std::vector<std::string>& argv, const ChildStart& start)
 
 int shell_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
-Child::Child(const std::vector<std::string>& argv, const std::string& folder, int output)
-    : pid_(start_child(argv, {.folder = folder, .output = output, .error = output})), name_(argv.front()) {}
+Child::Child(const std::vector<std::string>& argv, const std::string& folder, int output, int keep)
+    : pid_(start_child(argv, {.folder = folder, .output = output, .error = output, .keep = keep})),
+      name_(argv.front()) {}
 
 Child::~Child() {
     if (status_)

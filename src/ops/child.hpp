@@ -17,7 +17,8 @@ inline constexpr const char* kSelf = "/proc/self/exe";
 // thread that started it ends.
 class Child {
 public:
-    Child(const std::vector<std::string>& argv, const std::string& folder, int output);
+    // `keep`: a descriptor that stays open in it, or -1.
+    Child(const std::vector<std::string>& argv, const std::string& folder, int output, int keep = -1);
     ~Child(); // kills the process
     Child(const Child&) = delete;
     Child& operator=(const Child&) = delete;

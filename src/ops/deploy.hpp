@@ -22,6 +22,7 @@ struct DeployPlan {
     store::IfMatch if_match;
     std::string tenant;          // of whoever deploys (store::VersionRecord::tenant)
     bool compress_later = false; // store::VersionInfo::compress_later
+    bool warms_up = false;       // store::DeployRequest::warms_up
 };
 
 // Routes and environment after the deploy, and the state that they were computed from.

@@ -27,7 +27,8 @@ json version_json(const store::VersionInfo& version) {
                 {"created", time_text(version.created)},
                 {"state", store::name_of(version.state)},
                 {"percent", version.percent},
-                {"compress_later", version.compress_later}};
+                {"compress_later", version.compress_later},
+                {"warms_up", version.warms_until != 0}};
     if (!version.ceilings.empty())
         object["ceilings"] = json::parse(version.ceilings);
     return object;

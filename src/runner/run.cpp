@@ -63,7 +63,7 @@ std::shared_ptr<MachineImage> boot_image(const Setup& setup, const Options& give
         exit_code = booted.exit_code;
         return nullptr;
     }
-    return take_image(setup, options, std::move(booted));
+    return take_image(setup, options, std::move(booted)).image;
 }
 
 } // namespace

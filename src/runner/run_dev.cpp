@@ -53,7 +53,7 @@ public:
               if (::poll(&stopped, 1, kHeadStartMs) != 0)
                   return;
               try {
-                  check_unique(setup, options, image, true);
+                  check_unique(setup, options, image, true, note_line);
               } catch (const std::exception& error) {
                   note_line(fmt::format("whether random values repeat is not known: {}", error.what()));
               }
@@ -85,9 +85,9 @@ int run_dev(const Options& options) {
     if (!booted.machine || !prepare_for_image(booted, options, program_name(setup->program)))
         return static_cast<int>(booted.end == LoopEnd::timeout ? ExitCode::unreachable : ExitCode::failure);
     const double boot_seconds = booted.seconds;
-    const auto image = as_restored(*setup, *take_image(*setup, options, std::move(booted)));
+    const auto image = as_restored(*setup, *take_image(*setup, options, std::move(booted)).image);
     if (options.strict_unique)
-        check_unique(*setup, options, image, true);
+        check_unique(*setup, options, image, true, note_line);
     if (uses_dirty_bits(*setup, options))
         clear_marks(*image, *image->image);
     listen_first(*setup->listeners, image->listeners);

@@ -20,6 +20,12 @@ struct Verbosity {
     bool pagetables = false;
 };
 
+// A second snapshot, of the program as it is before --warmup auto: for `deploy`, which makes it live at once.
+struct EarlySnapshot {
+    std::string file;              // "": none is wanted
+    std::function<void()> written; // called once the file is complete; the warm-up begins when it returns
+};
+
 struct Options {
     // The program (run, snapshot) or the snapshot file (snaprun).
     std::string program;           // as given by the user: a path, or a name to look up in PATH
@@ -45,6 +51,7 @@ struct Options {
     jail::Mode jail = jail::Mode::automatic; // --jail (run, snaprun)
     std::string cache;            // --cache: folder of unpacked copies (src/snapshot/page_cache.hpp); "" for none
     bool dev = false;             // run --dev: serve what a snapshot of the program would hold, for `dev`; implies http
+    EarlySnapshot early;    // snapshot
     bool temporary = false;       // the snapshot's file will be removed: do not cache its pages
     bool strict_unique = false;   // --strict-unique: refuse to snapshot a program whose random values would repeat
     bool stats = false;           // --stats: counters at exit, to stderr

@@ -134,7 +134,7 @@ std::vector<std::byte> metadata_of(const std::filesystem::path& path, const tiny
 
 SnapshotSummary write_snapshot(const std::filesystem::path& path, const tinykvm::MachineState& state,
                                std::span<const std::byte> memory, std::span<const std::uint32_t> hot_frames, int level,
-                               int memory_fd, const FolderCache& cache) {
+                               int memory_fd, const FolderCache& cache, Purpose purpose) {
     if (memory.size() != std::uint64_t{state.frames} * tinykvm::kPageSize)
         throw std::logic_error("write_snapshot: the memory is not that of the state");
     if ((level < 0 || level > 22) && level != kQuickLevel)
@@ -164,14 +164,15 @@ SnapshotSummary write_snapshot(const std::filesystem::path& path, const tinykvm:
 
     SnapshotSummary summary;
     summary.file_bytes = end;
-    summary.sha256 = sha256_of_file(file.fd(), "the snapshot back").hex();
+    if (purpose == Purpose::keep)
+        summary.sha256 = sha256_of_file(file.fd(), "the snapshot back").hex();
     summary.stored_pages = plan.stored_pages;
     summary.zero_pages = plan.zero_pages;
     summary.copied_pages = plan.copied_pages;
     summary.chunks = header.chunks;
     summary.hot_chunks = static_cast<std::uint32_t>(
         std::count_if(plan.chunks.begin(), plan.chunks.end(), [](auto& c) { return c.hot; }));
-    file.publish();
+    file.publish(purpose == Purpose::keep ? OutputFile::Durable::yes : OutputFile::Durable::no);
     return summary;
 }
 

@@ -1,9 +1,29 @@
 // kvmserver snapshot: boots a program until it waits for its first connection and saves the machine.
+#include <sys/socket.h>
+
+#include <cerrno>
+
 #include "src/cli/machine/machine_command.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
 namespace {
+
+// The parent is told that the early snapshot is complete. Once it is live, the parent asks for the warmed-up one, which
+// would take CPU time from that before.
+void agree_with_parent(int socket, EarlySnapshot& early) {
+    early.written = [socket] {
+        if (::send(socket, "", 1, MSG_NOSIGNAL) != 1)
+            tinykvm::throw_errno("tell the parent of the early snapshot");
+        char any;
+        ssize_t got;
+        do
+            got = ::recv(socket, &any, 1, 0);
+        while (got < 0 && errno == EINTR);
+        if (got != 1)
+            throw tinykvm::UserError(tinykvm::ExitCode::failure, "the warmed-up snapshot is not wanted any more");
+    };
+}
 
 int snapshot(const MachineAction& action, const Invocation& invocation, Context& context) {
     MachineJob job = prepare(kSnapshot, invocation, context);
@@ -16,6 +36,10 @@ int snapshot(const MachineAction& action, const Invocation& invocation, Context&
         usage("snapshot needs a PROGRAM, or one in a [run] section of kvmserver.toml; see kvmserver snapshot --help");
     job.options.program = job.program;
     job.options.args = job.args;
+    if (const auto parent = invocation.settings.find("parent"); parent != invocation.settings.end())
+        agree_with_parent(std::stoi(parent->second.values.front()), job.options.early);
+    else if (!job.options.early.file.empty())
+        usage("--early is for deploy, which gives --parent too");
     return action(job.options);
 }
 

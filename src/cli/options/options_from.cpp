@@ -180,6 +180,7 @@ private:
         if (Setting* cwd = find("cwd"))
             cwd->values = {options_.cwd};
         text("output", options_.snapshot_file);
+        text("early", options_.early.file);
         choice("cpu", options_.cpu);
         choice("clock", options_.clock);
         choice("reset", options_.reset);

@@ -58,9 +58,13 @@ public:
     virtual std::string server() const { return {}; }
     // Whether a daemon is at the other end, which serves what is deployed.
     virtual bool serves() const { return true; }
-    // Whether a snapshot that was compressed in a hurry is compressed anew at the other end, and gets there as fast as
-    // a file is copied.
-    virtual bool compresses_later() { return false; }
+    // What the other end does once a function is live. Nothing unless a snapshot gets there as fast as a file is
+    // copied.
+    struct Later {
+        bool compresses = false;   // compresses a snapshot anew that was compressed in a hurry
+        bool takes_warmed = false; // takes the warmed-up snapshot of a version that is live
+    };
+    virtual Later later() { return {}; }
     // Of a route, on the daemon's public listener.
     PublicUrl public_url(const std::string& route);
 

@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "src/cli/options/config_file.hpp"
+#include "src/cli/platform/held_signals.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/source.hpp"
 #include "src/ops/reference.hpp"
@@ -172,6 +174,36 @@ void print_live(Connection& platform, const std::string& what, const json& route
             by_address, store::Route::parse(routes.front().get<std::string>()).host);
 }
 
+Pushed push(Connection& platform, const SnapshotFile& file, bool quiet, Context& context) {
+    const Pushed pushed = platform.push(file.path());
+    if (!quiet)
+        context.err << fmt::format("{} {}, {} new\n", pushed.snapshot.substr(0, 7 + 12), bytes_text(pushed.bytes),
+                                   bytes_text(pushed.new_bytes));
+    return pushed;
+}
+
+// Once the version is live: puts the warmed-up snapshot in the place of the one with which it went live. Returns
+// nothing if that one stays, also because of an error: the version is live already. `what`: name and version.
+std::optional<Pushed> warm_up(Connection& platform, const std::string& what, const std::string& target,
+                              const std::string& snapshot, SnapshotFile& file, bool quiet, Context& context) {
+    try {
+        std::optional<Pushed> pushed;
+        if (file.warmed(context))
+            pushed = push(platform, file, quiet, context);
+        platform.call("PUT", target,
+                      {{"snapshot", pushed ? pushed->snapshot : snapshot}, {"compress_later", file.hurried()}});
+        return pushed;
+    } catch (const std::runtime_error& error) { // UserError, HostError
+        context.err << fmt::format("kvmserver: {} stays as it was before its warm-up: {}\n", what, error.what());
+        return std::nullopt;
+    } catch (const Interrupted& interrupted) {
+        context.err << fmt::format("kvmserver: interrupted: {} stays as it was before its warm-up\n", what);
+        context.err.flush();
+        interrupted.end();
+        return std::nullopt;
+    }
+}
+
 int deploy(const Invocation& invocation, Context& context) {
     Plan plan = plan_of(invocation, context);
     const auto platform = connect(invocation, context);
@@ -182,34 +214,43 @@ int deploy(const Invocation& invocation, Context& context) {
         report_repeats(invocation, SnapshotReader::open(plan.source.path), plan.source.path, context.err);
     platform->call("PUT", plan.target(true), plan.body);
 
-    const bool quiet = flag(invocation, "quiet");
-    const Compress compress =
-        plan.source.manifest && platform->compresses_later() ? Compress::in_a_hurry : Compress::fully;
-    const SnapshotFile file(plan.source, quiet, context, compress);
+    const bool quiet = flag(invocation, "quiet"), activate = plan.body.at("activate").get<bool>();
+    const Connection::Later later = plan.source.manifest ? platform->later() : Connection::Later{};
+    SnapshotFile file(plan.source, quiet, context, later.compresses ? Compress::in_a_hurry : Compress::fully,
+                      later.takes_warmed && activate ? WarmUp::behind : WarmUp::first);
     if (file.hurried())
         plan.body["compress_later"] = true;
+    if (file.warms_up())
+        plan.body["warms_up"] = true;
     if (plan.source.manifest && flag(invocation, "strict-unique")) // the build has printed them already
         report_repeats(invocation, SnapshotReader::open(file.path()), file.path(), context.err);
-    const Pushed pushed = platform->push(file.path());
-    if (!quiet)
-        context.err << fmt::format("{} {}, {} new\n", pushed.snapshot.substr(0, 7 + 12), bytes_text(pushed.bytes),
-                                   bytes_text(pushed.new_bytes));
+    Pushed pushed = push(*platform, file, quiet, context);
     plan.body["snapshot"] = pushed.snapshot;
     json result = platform->call("PUT", plan.target(false), plan.body);
     for (const json& excess : result.at("clamped"))
         context.err << fmt::format("kvmserver: {}: {} is clamped (granted: {})\n", plan.name,
                                    excess.at("claim").get<std::string>(), excess.at("granted").get<std::string>());
-    if (flag(invocation, "json")) {
+    const std::string number = fmt::to_string(result.at("version").get<std::uint64_t>());
+    const std::string what = fmt::format("{} v{}", plan.name, number);
+    const bool as_json = flag(invocation, "json");
+    if (!as_json && activate)
+        print_live(*platform, what, result.at("routes"), quiet, context);
+    else if (!as_json)
+        context.out << fmt::format("{} ready, live: {}\n", what, live_text(result.at("live")));
+    if (file.warms_up()) {
+        context.out.flush();
+        if (const auto warmed =
+                warm_up(*platform, what, target_of({"functions", plan.name, "versions", number, "snapshot"}),
+                        pushed.snapshot, file, quiet, context)) {
+            pushed = *warmed;
+            result["snapshot"] = pushed.snapshot;
+        }
+    }
+    if (as_json) {
         result["bytes"] = pushed.bytes;
         result["new_bytes"] = pushed.new_bytes;
         print_json(context, result);
-        return 0;
     }
-    const auto version = result.at("version").get<std::uint64_t>();
-    if (plan.body.at("activate").get<bool>())
-        print_live(*platform, fmt::format("{} v{}", plan.name, version), result.at("routes"), quiet, context);
-    else
-        context.out << fmt::format("{} v{} ready, live: {}\n", plan.name, version, live_text(result.at("live")));
     return 0;
 }
 

@@ -74,12 +74,14 @@ public:
         return {reply.status, std::move(reply.headers), std::move(reply.body)};
     }
 
-    bool compresses_later() override {
+    Later later() override {
         if (!server().empty())
-            return false;
+            return {};
         const nlohmann::json info = call("GET", "/v1/info", nullptr);
         const auto daemon = info.find("daemon");
-        return daemon != info.end() && daemon->value("compresses_later", false); // false: an older daemon
+        if (daemon == info.end())
+            return {};
+        return {daemon->value("compresses_later", false), daemon->value("takes_warmed", false)}; // false: older
     }
 
     std::string shown() const override { return client_.shown(); }

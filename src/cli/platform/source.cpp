@@ -2,9 +2,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <utility>
 
 #include "src/cli/options/config_file.hpp"
 #include "src/cli/options/option_table.hpp"
@@ -19,6 +22,7 @@ namespace kvmserver::cli::platform {
 namespace {
 
 using tinykvm::ExitCode;
+using tinykvm::UniqueFd;
 using tinykvm::UserError;
 
 constexpr const char* kManifest = "kvmserver.toml";
@@ -29,17 +33,25 @@ public:
         if (!::mkdtemp(path_.data()))
             tinykvm::throw_errno("mkdtemp " + path_);
     }
-    ~TemporaryFolder() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
+    ~TemporaryFolder() { remove(); }
     TemporaryFolder(const TemporaryFolder&) = delete;
     TemporaryFolder& operator=(const TemporaryFolder&) = delete;
     std::string operator/(const char* name) const { return path_ + '/' + name; }
+    void remove() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
+    }
+    void make_again() { // once removed
+        if (::mkdir(path_.c_str(), 0700) < 0)
+            tinykvm::throw_errno("mkdir " + path_);
+    }
 
 private:
     std::string path_;
 };
+
+constexpr const char* kMade = "function.snap";
+constexpr const char* kEarly = "early.snap";
 
 // Runs a command to its end and returns its status. Its output goes to stderr; if `quiet`, only on failure.
 int run(const std::vector<std::string>& argv, const std::string& folder, bool quiet, const HeldSignals& held,
@@ -70,16 +82,16 @@ std::vector<std::string> late_variables(const Manifest& manifest) {
     return variables;
 }
 
-// Builds the program and makes its snapshot.
-tinykvm::UniqueFd make(const Manifest& manifest, bool quiet, Context& context, bool hurry) {
-    const HeldSignals held;
-    const TemporaryFolder temporary;
-    const std::string folder = manifest.folder.string();
-    if (!manifest.build_command.empty())
-        if (const int status = run({"/bin/sh", "-c", manifest.build_command}, folder, quiet, held, context))
-            throw UserError(ExitCode::failure,
-                            fmt::format("[function.build] command ended with status {}; nothing was stored", status));
-    const std::string path = temporary / "function.snap";
+void build(const Manifest& manifest, bool quiet, const HeldSignals& held, Context& context) {
+    if (manifest.build_command.empty())
+        return;
+    if (const int status =
+            run({"/bin/sh", "-c", manifest.build_command}, manifest.folder.string(), quiet, held, context))
+        throw UserError(ExitCode::failure,
+                        fmt::format("[function.build] command ended with status {}; nothing was stored", status));
+}
+
+std::vector<std::string> snapshot_words(const Manifest& manifest, const std::string& path, bool hurry) {
     std::vector<std::string> words{kSelf, "snapshot", "-c",         manifest.file.string(),
                                    "-o",  path,       "--temporary"}; // it goes into the store and is then deleted
     if (hurry)
@@ -88,17 +100,23 @@ tinykvm::UniqueFd make(const Manifest& manifest, bool quiet, Context& context, b
     words.insert(words.end(), warmup.begin(), warmup.end());
     for (const std::string& variable : late_variables(manifest))
         words.insert(words.end(), {"--late-env", variable});
-    words.insert(words.end(), {"--", manifest.program});
-    words.insert(words.end(), manifest.args.begin(), manifest.args.end());
-    if (const int status = run(words, folder, quiet, held, context))
-        throw UserError(ops::exit_code_of(status),
-                        fmt::format("no snapshot was made (status {}; the reason is above), so nothing was stored; "
-                                    "`kvmserver dev --watch -v {}` shows each refusal and tries again as you edit",
-                                    status, folder));
-    tinykvm::UniqueFd made(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!made)
+    return words;
+}
+
+UniqueFd opened(const std::string& path) {
+    UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file)
         tinykvm::throw_errno("open " + path);
-    return made;
+    return file;
+}
+
+UniqueFd captured_if(bool quiet) { return quiet ? memory_file("kvmserver-output") : UniqueFd(); }
+
+std::pair<UniqueFd, UniqueFd> socket_pair() {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
+        tinykvm::throw_errno("socketpair");
+    return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
 } // namespace
@@ -123,18 +141,89 @@ Source find_source(const std::string& operand, const Context& context) {
     return source;
 }
 
-SnapshotFile::SnapshotFile(const Source& source, bool quiet, Context& context, Compress compress) : path_(source.path) {
+// `kvmserver snapshot`, which may write two files: one as soon as the program has booted, and one once it is warmed up.
+struct SnapshotFile::Warming {
+    Warming(const Manifest& manifest, bool quiet, bool hurry, bool early)
+        : captured(captured_if(quiet)) {
+        auto [ours, theirs] = socket_pair();
+        socket = std::move(ours);
+        auto words = snapshot_words(manifest, folder / kMade, hurry);
+        if (early)
+            words.insert(words.end(), {"--early", folder / kEarly, "--parent", fmt::to_string(theirs.get())});
+        words.insert(words.end(), {"--", manifest.program});
+        words.insert(words.end(), manifest.args.begin(), manifest.args.end());
+        child.emplace(words, manifest.folder.string(), quiet ? captured.get() : STDERR_FILENO,
+                      early ? theirs.get() : -1);
+    }
+
+    // Whether the early snapshot is there, which comes first; otherwise the process has ended.
+    bool early(const HeldSignals& held) {
+        held.wait_readable(socket.get());
+        char any;
+        return ::recv(socket.get(), &any, 1, 0) == 1;
+    }
+
+    int wait(const HeldSignals& held, Context& context) {
+        held.wait_readable(child->end_fd().get());
+        const int status = child->wait();
+        if (captured && status != 0)
+            context.err << text_of(captured.get());
+        return status;
+    }
+
+    TemporaryFolder folder;
+    UniqueFd captured, socket;
+    std::optional<Child> child; // killed before its folder is removed
+};
+
+SnapshotFile::SnapshotFile(const Source& source, bool quiet, Context& context, Compress compress, WarmUp warm_up)
+    : path_(source.path) {
     if (!source.manifest)
         return;
+    const Manifest& manifest = *source.manifest;
     hurried_ = compress == Compress::in_a_hurry &&
-               !read_config(source.manifest->file.string(), machine_options(), false).settings.contains("level");
+               !read_config(manifest.file.string(), machine_options(), false).settings.contains("level");
     try {
-        made_ = make(*source.manifest, quiet, context, hurried_);
+        const HeldSignals held;
+        build(manifest, quiet, held, context);
+        context.err.flush();
+        const bool early = warm_up == WarmUp::behind;
+        auto warming = std::make_unique<Warming>(manifest, quiet, hurried_, early);
+        if (early && warming->early(held)) {
+            made_ = opened(warming->folder / kEarly);
+            warming->folder.remove(); // so that nothing is left behind if a signal ends this process from now on
+            warming_ = std::move(warming);
+        } else {
+            if (const int status = warming->wait(held, context))
+                throw UserError(
+                    ops::exit_code_of(status),
+                    fmt::format("no snapshot was made (status {}; the reason is above), so nothing was stored; "
+                                "`kvmserver dev --watch -v {}` shows each refusal and tries again as you edit",
+                                status, manifest.folder.string()));
+            made_ = opened(warming->folder / kMade);
+        }
     } catch (const Interrupted& interrupted) {
         interrupted.end();
         throw UserError(ExitCode::failure, "interrupted; nothing was stored");
     }
     path_ = fmt::format("/proc/self/fd/{}", made_.get());
+}
+
+SnapshotFile::~SnapshotFile() = default;
+
+bool SnapshotFile::warmed(Context& context) {
+    const HeldSignals held;
+    const std::unique_ptr<Warming> warming = std::move(warming_);
+    warming->folder.make_again();
+    (void)::send(warming->socket.get(), "", 1, MSG_NOSIGNAL); // if it has ended, wait() tells how
+    if (const int status = warming->wait(held, context))
+        throw UserError(ops::exit_code_of(status), fmt::format("the warm-up ended with status {}", status));
+    const std::string path = warming->folder / kMade;
+    if (::access(path.c_str(), F_OK) != 0)
+        return false;
+    made_ = opened(path);
+    path_ = fmt::format("/proc/self/fd/{}", made_.get());
+    return true;
 }
 
 } // namespace kvmserver::cli::platform

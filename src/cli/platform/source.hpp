@@ -23,6 +23,10 @@ enum class Compress {
     fully,
     in_a_hurry, // unless the manifest names a level
 };
+enum class WarmUp {
+    first,  // the file has the program warmed up
+    behind, // as SnapshotFile::warmed(), if it is to be warmed up automatically
+};
 
 // The file of a snapshot. If the source is a manifest, the snapshot is built first. Its file is unlinked, so it is gone
 // with this object, however the process ends.
@@ -30,13 +34,22 @@ class SnapshotFile {
 public:
     // Throws UserError if the build fails, with the status of `kvmserver snapshot` or `failure`. A signal that ends the
     // process takes effect only when nothing is left behind.
-    SnapshotFile(const Source& source, bool quiet, Context& context, Compress compress = Compress::fully);
+    SnapshotFile(const Source& source, bool quiet, Context& context, Compress compress = Compress::fully,
+                 WarmUp warm_up = WarmUp::first);
+    ~SnapshotFile();
     const std::filesystem::path& path() const { return path_; } // valid in this process
     bool hurried() const { return hurried_; }                   // it was compressed in a hurry
+    bool warms_up() const { return warming_ != nullptr; }       // warmed() is to be called
+
+    // Warms the program up. Returns whether path() now is the warmed-up snapshot: a warm-up may help nothing.
+    // Throws UserError if it fails, and Interrupted when nothing is left behind.
+    bool warmed(Context& context);
 
 private:
+    struct Warming;
     std::filesystem::path path_;
     tinykvm::UniqueFd made_;
+    std::unique_ptr<Warming> warming_;
     bool hurried_ = false;
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kVersionColumns = "SELECT v.number, s.digest, s.size, v.manifest, v.created, "
                                              "v.state, coalesce(t.percent, 0), v.tenant, v.ceilings, "
-                                             "v.compress_later FROM version v "
+                                             "v.compress_later, v.warms_until FROM version v "
                                              "JOIN snapshot s ON s.id = v.snapshot LEFT JOIN traffic t ON "
                                              "t.function = v.function AND t.number = v.number "
                                              "WHERE v.function = ? ";
@@ -25,7 +25,8 @@ VersionInfo read_version(const Statement& row, const Database& database) {
                         static_cast<unsigned>(row.natural(6)),
                         row.text(7),
                         row.text(8),
-                        row.integer(9) != 0};
+                        row.integer(9) != 0,
+                        row.integer(10)};
     const std::string state = row.text(5);
     for (const VersionState known : {VersionState::pending, VersionState::ready, VersionState::failed})
         if (state == name_of(known)) {
@@ -40,12 +41,12 @@ VersionInfo read_version(const Statement& row, const Database& database) {
 std::vector<ToCompress> Functions::to_compress() {
     auto index = store_.index();
     std::vector<ToCompress> all;
-    auto rows = index->prepare("SELECT f.name, v.number, s.digest, v.tenant FROM version v "
+    auto rows = index->prepare("SELECT f.name, v.number, s.digest, v.tenant, v.warms_until FROM version v "
                                "JOIN function f ON f.id = v.function JOIN snapshot s ON s.id = v.snapshot "
                                "WHERE v.compress_later = 1 ORDER BY NOT EXISTS (SELECT 1 FROM traffic t "
                                "WHERE t.function = v.function AND t.number = v.number), v.created");
     while (rows.step())
-        all.push_back({rows.text(0), rows.natural(1), rows.digest(2), rows.text(3)});
+        all.push_back({rows.text(0), rows.natural(1), rows.digest(2), rows.text(3), rows.integer(4)});
     return all;
 }
 

@@ -14,6 +14,9 @@ namespace kvmserver::store {
 
 namespace {
 
+// Most warm-ups end in 10 s (--max-warmup-time). A later one is taken too, unless the snapshot was compressed meanwhile.
+constexpr std::int64_t kWarmUpMs = 10 * 60 * 1000;
+
 std::uint64_t next_version(FunctionChange& change) {
     auto& database = change.database();
     database.prepare("UPDATE function SET last_version = last_version + 1 WHERE id = ?").bind(change.id()).run();
@@ -32,6 +35,22 @@ void replace_env(FunctionChange& change, const std::map<std::string, std::string
     }
 }
 
+// What a later snapshot of a version depends on (VersionInfo).
+struct Marks {
+    bool compress_later = false;
+    std::int64_t warms_until = 0;
+};
+
+void mark(FunctionChange& change, std::uint64_t version, const Marks& marks) {
+    change.database()
+        .prepare("UPDATE version SET compress_later = ?, warms_until = ? WHERE function = ? AND number = ?")
+        .bind(std::int64_t{marks.compress_later})
+        .bind(marks.warms_until)
+        .bind(change.id())
+        .bind(version)
+        .run();
+}
+
 } // namespace
 
 DeployResult Functions::deploy(const DeployRequest& request) {
@@ -42,12 +61,7 @@ DeployResult Functions::deploy(const DeployRequest& request) {
     result.version = next_version(change);
     change.add({change.id(), request.function, result.version, request.snapshot, request.manifest, now_ms(),
                 request.state, request.tenant, request.ceilings});
-    if (request.compress_later)
-        change.database()
-            .prepare("UPDATE version SET compress_later = 1 WHERE function = ? AND number = ?")
-            .bind(change.id())
-            .bind(result.version)
-            .run();
+    mark(change, result.version, {request.compress_later, request.warms_up ? now_ms() + kWarmUpMs : 0});
     if (request.routes)
         change.take_routes(*request.routes);
     if (request.env)
@@ -81,16 +95,26 @@ bool Functions::compressed(const std::string& name, std::uint64_t version, const
             return false;
         record.snapshot = anew;
         change.replace(record);
-        change.database()
-            .prepare("UPDATE version SET compress_later = 0 WHERE function = ? AND number = ?")
-            .bind(change.id())
-            .bind(version)
-            .run();
+        mark(change, version, {});
         change.commit(FunctionChange::Revision::same);
         return true;
     } catch (const NotFound&) {
         return false;
     }
+}
+
+Digest Functions::warmed(const std::string& name, std::uint64_t version, const Digest& warmed, bool compress_later) {
+    FunctionChange change(store_, name, {});
+    VersionRecord record = load_version(change.database(), change.id(), version);
+    auto warms_until = change.database().prepare("SELECT warms_until FROM version WHERE function = ? AND number = ?");
+    warms_until.bind(change.id()).bind(version).step();
+    if (warms_until.integer(0) == 0)
+        throw Conflict(fmt::format("the snapshot of {} v{} is final: deploy another version", name, version));
+    const Digest before = std::exchange(record.snapshot, warmed);
+    change.replace(record);
+    mark(change, version, {.compress_later = compress_later});
+    change.commit(FunctionChange::Revision::same);
+    return before;
 }
 
 Functions::Switched Functions::set_traffic(const std::string& name, const std::vector<Live>& live,

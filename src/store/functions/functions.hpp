@@ -24,6 +24,7 @@ struct DeployRequest {
     IfMatch if_match;
     std::string tenant = {};     // VersionRecord::tenant
     bool compress_later = false; // VersionInfo::compress_later
+    bool warms_up = false;       // warmed() will follow
 };
 
 struct DeployResult {
@@ -44,6 +45,8 @@ struct VersionInfo {
     std::string ceilings; // JSON: ceilings of the deployer; "": none
     // The snapshot was compressed in a hurry: the daemon compresses it anew and then puts the result in its place.
     bool compress_later = false;
+    // Until then a warmed-up snapshot may take this one's place (warmed()); milliseconds since 1970, 0: it stays.
+    std::int64_t warms_until = 0;
 };
 
 // A version whose snapshot is to be compressed anew.
@@ -52,6 +55,7 @@ struct ToCompress {
     std::uint64_t version = 0;
     Digest snapshot;
     std::string tenant;
+    std::int64_t warms_until = 0; // VersionInfo::warms_until: not before then
 };
 
 struct FunctionSummary {
@@ -103,6 +107,10 @@ public:
     // compressed harder; the etag stays. With `anew` equal to `hurried`, it stays as it is for good. Returns false if
     // there is no such version any more, or if it has another snapshot.
     bool compressed(const std::string& name, std::uint64_t version, const Digest& hurried, const Digest& anew);
+    // Puts `warmed`, of which the caller must have a SnapshotHold, in the place of the snapshot of a version that was
+    // deployed with `warms_up`: the same program, warmed up; the etag stays. `warmed` may be the snapshot that it has,
+    // which then stays. Returns the snapshot of before. Throws Conflict if the version's snapshot is final.
+    Digest warmed(const std::string& name, std::uint64_t version, const Digest& warmed, bool compress_later);
     std::vector<ToCompress> to_compress(); // of all functions, live ones first
 
     std::vector<FunctionSummary> list(); // sorted by name

@@ -20,7 +20,10 @@ public:
     store::Store& store() override { throw std::logic_error("the API has its own"); }
     daemon::InvokeReply invoke(const daemon::InvokeRequest&) override { return {}; }
     void refresh() override {}
+    void superseded(const Digest& snapshot) override { dropped.push_back(snapshot); }
     void reload() override {}
+
+    std::vector<Digest> dropped; // by superseded()
 
 private:
     daemon::LogStore logs_{""};

@@ -1,0 +1,36 @@
+#include "src/admin/trial.hpp"
+
+#include "src/daemon/function_settings.hpp"
+#include "src/daemon/health.hpp"
+#include "src/ops/manifest.hpp"
+#include "src/store/functions/secrets.hpp"
+
+namespace kvmserver::admin {
+
+void try_out(Call& call, const Grants& grants, const TrialOf& trial) {
+    struct Turn {
+        explicit Turn(std::counting_semaphore<>& all) : turns(all) { turns.acquire(); }
+        ~Turn() { turns.release(); }
+        std::counting_semaphore<>& turns;
+    } const turn(call.api.trials());
+    const daemon::FunctionSettings settings = daemon::function_settings(trial.manifest);
+    daemon::Candidate candidate;
+    candidate.name = trial.function + " (new)";
+    candidate.function = trial.function;
+    candidate.snapshot = trial.snapshot;
+    candidate.executable = call.api.options().executable;
+    candidate.jail = call.api.options().jail;
+    candidate.examinations = &call.api.examinations();
+    candidate.ceilings = ceilings_text(grants.all());
+    candidate.tenant = trial.tenant;
+    // A version with a hook that is not activated may lack secrets so far: setting them requires the function to exist.
+    if (trial.activate)
+        candidate.after_restore = settings.after_restore;
+    if (trial.activate || settings.after_restore.empty())
+        candidate.health = ops::manifest_facts(trial.manifest).health;
+    candidate.values = daemon::values_of(
+        settings, trial.env, store::Secrets(call.store()).values(trial.function, trial.tenant), trial.secrets);
+    daemon::require_health(call.store(), candidate);
+}
+
+} // namespace kvmserver::admin
