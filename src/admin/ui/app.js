@@ -306,7 +306,7 @@ function show() {
 
 async function readVersions() {
   const chosen = state.functions.find((one) => one.name === state.chosen);
-  const settled = !state.versions.list.some((one) => one.compress_later); // what is compressed anew keeps the etag
+  const settled = !state.versions.list.some((one) => one.compress_later || one.warms_up); // these keep the etag
   if (!chosen || (state.versions.etag === chosen.etag && settled)) return;
   const { versions } = await api('GET', `${pathOf(chosen.name)}/versions`);
   if (chosen.name !== state.chosen) return;

@@ -104,7 +104,7 @@ void report_repeats(const Invocation& invocation, const SnapshotReader& snapshot
     if (!repeats.empty() && flag(invocation, "strict-unique"))
         throw tinykvm::UserError(
             tinykvm::ExitCode::failure,
-            fmt::format("--strict-unique: {}; nothing was stored (docs/UNIQUENESS.md)", repeats.front()));
+            fmt::format("--strict-unique: {}; it is not stored (docs/UNIQUENESS.md)", repeats.front()));
     for (const std::string& repeat : repeats)
         out << fmt::format("kvmserver: {}: {} (docs/UNIQUENESS.md)\n", file.filename().string(),
                            tinykvm::brief(repeat));
@@ -174,6 +174,12 @@ void print_live(Connection& platform, const std::string& what, const json& route
             by_address, store::Route::parse(routes.front().get<std::string>()).host);
 }
 
+// --strict-unique, of a snapshot that was built. The build has printed what repeats already.
+void require_unique(const Invocation& invocation, const SnapshotFile& file, Context& context) {
+    if (flag(invocation, "strict-unique"))
+        report_repeats(invocation, SnapshotReader::open(file.path()), file.path(), context.err);
+}
+
 Pushed push(Connection& platform, const SnapshotFile& file, bool quiet, Context& context) {
     const Pushed pushed = platform.push(file.path());
     if (!quiet)
@@ -184,12 +190,15 @@ Pushed push(Connection& platform, const SnapshotFile& file, bool quiet, Context&
 
 // Once the version is live: puts the warmed-up snapshot in the place of the one with which it went live. Returns
 // nothing if that one stays, also because of an error: the version is live already. `what`: name and version.
-std::optional<Pushed> warm_up(Connection& platform, const std::string& what, const std::string& target,
-                              const std::string& snapshot, SnapshotFile& file, bool quiet, Context& context) {
+std::optional<Pushed> warm_up(const Invocation& invocation, Connection& platform, const std::string& what,
+                              const std::string& target, const std::string& snapshot, SnapshotFile& file,
+                              Context& context) {
     try {
         std::optional<Pushed> pushed;
-        if (file.warmed(context))
-            pushed = push(platform, file, quiet, context);
+        if (file.warmed(context)) {
+            require_unique(invocation, file, context);
+            pushed = push(platform, file, flag(invocation, "quiet"), context);
+        }
         platform.call("PUT", target,
                       {{"snapshot", pushed ? pushed->snapshot : snapshot}, {"compress_later", file.hurried()}});
         return pushed;
@@ -222,8 +231,8 @@ int deploy(const Invocation& invocation, Context& context) {
         plan.body["compress_later"] = true;
     if (file.warms_up())
         plan.body["warms_up"] = true;
-    if (plan.source.manifest && flag(invocation, "strict-unique")) // the build has printed them already
-        report_repeats(invocation, SnapshotReader::open(file.path()), file.path(), context.err);
+    if (plan.source.manifest)
+        require_unique(invocation, file, context);
     Pushed pushed = push(*platform, file, quiet, context);
     plan.body["snapshot"] = pushed.snapshot;
     json result = platform->call("PUT", plan.target(false), plan.body);
@@ -240,8 +249,9 @@ int deploy(const Invocation& invocation, Context& context) {
     if (file.warms_up()) {
         context.out.flush();
         if (const auto warmed =
-                warm_up(*platform, what, target_of({"functions", plan.name, "versions", number, "snapshot"}),
-                        pushed.snapshot, file, quiet, context)) {
+                warm_up(invocation, *platform, what,
+                        target_of({"functions", plan.name, "versions", number, "snapshot"}), pushed.snapshot, file,
+                        context)) {
             pushed = *warmed;
             result["snapshot"] = pushed.snapshot;
         }

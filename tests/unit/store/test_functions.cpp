@@ -241,3 +241,42 @@ TEST_CASE("a snapshot that was compressed in a hurry is replaced by the same, co
     Store again(folder / "store");
     CHECK(Functions(again).version("hello", 3).snapshot == anew);
 }
+
+TEST_CASE("a version that goes live before its warm-up gets its warmed-up snapshot later") {
+    const TempFolder folder;
+    std::optional<Store> opened(folder / "store");
+    Store& store = *opened;
+    Functions functions(store);
+    Digest cold;
+    {
+        const SnapshotHold hold = import(store, sample_pieces(1));
+        DeployRequest request;
+        request.function = "hello";
+        request.snapshot = cold = hold.digest();
+        request.compress_later = request.warms_up = true;
+        functions.deploy(request);
+    }
+    deploy(store, "hello", 2);
+    const std::string etag = functions.describe("hello").etag;
+    const auto waits = functions.to_compress();
+    REQUIRE(waits.size() == 1);
+    CHECK(waits[0].warms_until > now_ms()); // not to be compressed before
+    CHECK(functions.version("hello", 1).warms_until == waits[0].warms_until);
+
+    const SnapshotHold hold = import(store, sample_pieces(3));
+    CHECK_THROWS_AS(functions.warmed("hello", 2, hold.digest(), true), Conflict); // v2 is as it is to be
+    CHECK_THROWS_AS(functions.warmed("hello", 3, hold.digest(), true), NotFound);
+    CHECK_THROWS_AS(functions.warmed("other", 1, hold.digest(), true), NotFound);
+    CHECK(functions.warmed("hello", 1, hold.digest(), true) == cold);
+    CHECK(functions.version("hello", 1).snapshot == hold.digest());
+    CHECK(functions.version("hello", 1).warms_until == 0);
+    CHECK(functions.to_compress().at(0).warms_until == 0);
+    CHECK(functions.describe("hello").etag == etag);
+    CHECK_THROWS_AS(functions.warmed("hello", 1, hold.digest(), true), Conflict);
+    CHECK(remove_snapshot(store, cold));
+    CHECK(lines_of(verify(folder / "store")).empty());
+    opened.reset();
+    fs::remove(folder / "store" / "index.db"); // made anew from the records
+    Store again(folder / "store");
+    CHECK(Functions(again).version("hello", 1).snapshot == hold.digest());
+}
