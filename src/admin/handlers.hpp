@@ -25,6 +25,9 @@ void delete_version(Call& call);
 void rollback(Call& call);
 void put_traffic(Call& call);
 
+// history.cpp
+void list_history(Call& call);
+
 // values.cpp
 void list_env(Call& call);
 void put_env(Call& call);

@@ -137,6 +137,7 @@ Deployed deploy(const DeployPlan& plan, const Digest& snapshot, const std::strin
         request.if_match = change.etag();
         request.tenant = plan.tenant;
         request.compress_later = plan.compress_later;
+        request.message = plan.message;
         try {
             return {functions.deploy(request), change.routes_after()};
         } catch (const store::StaleEtag&) { // changed by somebody else: try again

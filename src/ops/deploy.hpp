@@ -22,6 +22,7 @@ struct DeployPlan {
     store::IfMatch if_match;
     std::string tenant;          // of whoever deploys (store::VersionRecord::tenant)
     bool compress_later = false; // store::VersionInfo::compress_later
+    std::string message;         // store::Event::message
 };
 
 // Routes and environment after the deploy, and the state that they were computed from.

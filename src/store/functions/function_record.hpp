@@ -57,6 +57,7 @@ struct VersionRecord {
     void check() const;
 };
 
+std::string live_text(const std::vector<Live>& live); // "v4", "v3:10%,v4:90%", "none"
 void check_traffic(const std::vector<Live>& live); // must be empty or add up to 100 percent; throws BadValue
 
 std::string function_folder(std::string_view name);
