@@ -26,7 +26,7 @@ public:
     std::optional<json> any(const char* name);
     std::optional<std::vector<std::string>> texts(const char* name);
     std::string message(); // "message", for the history; "" if it is missing
-    void done() const; // throws if a member was never asked for
+    void done() const;     // throws if a member was never asked for
 
 private:
     json object_;

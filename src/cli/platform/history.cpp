@@ -39,8 +39,7 @@ int list_history(const Invocation& invocation, Context& context) {
     }
     Table table({"WHEN", "WHO", "WHAT", "CHANGE", "MESSAGE"});
     for (const json& event : all.at("events")) {
-        const std::string what =
-            event.at("action").get<std::string>() + " " + event.at("subject").get<std::string>();
+        const std::string what = event.at("action").get<std::string>() + " " + event.at("subject").get<std::string>();
         table.add({ago(event.at("time").get<std::string>()), tinykvm::printable(author_text(event.at("author"))),
                    tinykvm::printable(what), tinykvm::printable(change_text(event)),
                    tinykvm::printable(event.at("message").get<std::string>())});

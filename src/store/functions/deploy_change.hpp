@@ -17,7 +17,8 @@ struct Deployed {
     bool operator==(const Deployed&) const = default;
 };
 
-// "+allow-net, -allow-read, args, max-request-time 8 -> 20, env COLOUR": the manifest's keys that were added (+), removed
+// "+allow-net, -allow-read, args, max-request-time 8 -> 20, env COLOUR": the manifest's keys that were added (+),
+// removed
 // (-) or changed, without [run] and [function] in front of them; then routes and environment. "" if all is the same.
 // Printable, of about 300 bytes at most; what is left out becomes "...".
 std::string deploy_change(const Deployed& before, const Deployed& after);

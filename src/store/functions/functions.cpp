@@ -37,7 +37,8 @@ void replace_env(FunctionChange& change, const std::map<std::string, std::string
 // have is not asked: the history must not tell tenants of it.
 void measure(const Database& database, std::int64_t function, std::uint64_t version, Event& event) {
     auto sizes = database.prepare(
-        "SELECT s.size, (SELECT coalesce(sum(size), 0) FROM chunk WHERE id IN (SELECT chunk FROM piece WHERE snapshot = "
+        "SELECT s.size, (SELECT coalesce(sum(size), 0) FROM chunk WHERE id IN (SELECT chunk FROM piece WHERE snapshot "
+        "= "
         "v.snapshot) AND id NOT IN (SELECT p.chunk FROM version o JOIN piece p ON p.snapshot = o.snapshot "
         "WHERE o.function = v.function AND o.number <> v.number)) "
         "FROM version v JOIN snapshot s ON s.id = v.snapshot WHERE v.function = ? AND v.number = ?");
@@ -48,8 +49,8 @@ void measure(const Database& database, std::int64_t function, std::uint64_t vers
 
 // The version that the next one is compared with: the one with most requests, else the newest.
 std::optional<VersionRecord> latest(const Database& database, const FunctionRecord& function) {
-    const auto most = std::ranges::max_element(
-        function.live, {}, [](const Live& live) { return std::pair(live.percent, live.version); });
+    const auto most = std::ranges::max_element(function.live, {},
+                                               [](const Live& live) { return std::pair(live.percent, live.version); });
     if (most != function.live.end())
         return load_version(database, function.id, most->version);
     const auto numbers = version_numbers(database, function.id);

@@ -115,7 +115,7 @@ public:
     std::vector<VersionInfo> versions(const std::string& name); // newest first
     VersionInfo version(const std::string& name, std::uint64_t number);
     std::vector<Event> history(const std::string& name); // newest first, at most kMaxEvents
-    std::vector<RouteOwner> routes(); // of all functions
+    std::vector<RouteOwner> routes();                    // of all functions
 
 private:
     Event event(Action action, std::string subject, const std::string& message = {}) const;

@@ -1,6 +1,7 @@
 -- From schema 4 to 5: the history of functions.
 
--- Who changed what, when and why; the newest of each function (event.hpp). Not in records: a rebuilt index has a new one.
+-- Who changed what, when and why: the newest of each function (event.hpp). Not in records: when the index is made
+-- anew, the history begins anew.
 CREATE TABLE event (
     id        INTEGER PRIMARY KEY, -- in the order of the changes
     function  INTEGER NOT NULL REFERENCES function (id) ON DELETE CASCADE,
