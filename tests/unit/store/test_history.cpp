@@ -169,8 +169,8 @@ TEST_CASE("a deploy tells what differs from the version that was live") {
     CHECK(Functions(store).history("hello").front().change == "not live, +allow-net, snapshot");
     deploy_as(store, kAlice, 1, "", [](DeployRequest& request) {
         request.manifest = R"({"run":{"program":"a"}})";
-        request.routes = {Route::parse("/x/*")};
-        request.env = {{"A", "hidden"}};
+        request.routes = std::vector{Route::parse("/x/*")};
+        request.env = std::map<std::string, std::string>{{"A", "hidden"}};
     });
     CHECK(Functions(store).history("hello").front().change == "routes, +env A, same snapshot");
 }
@@ -185,8 +185,8 @@ TEST_CASE("how one manifest differs from another") {
           "scale.max 4 -> 8");
     CHECK(change(R"({"a":")" + std::string(40, 'x') + R"("})", R"({"a":"y"})") == "a");
     CHECK(change("{}", R"({"a\n\u001b[2J":1})") == R"(+a\x0a\x1b[2J)");
-    CHECK(deploy_change({"{}", {}, {{"A", "1"}, {"B", "2"}}}, {"{}", {}, {{"B", "3"}, {"C", "4"}}}) ==
-          "+env C, -env A, env B");
+    const std::map<std::string, std::string> before{{"A", "1"}, {"B", "2"}}, after{{"B", "3"}, {"C", "4"}};
+    CHECK(deploy_change({"{}", {}, before}, {"{}", {}, after}) == "+env C, -env A, env B");
     std::string many = "{";
     for (int i = 0; i < 1000; ++i)
         many += fmt::format(R"({}"key-{}":1)", i ? "," : "", i);
