@@ -83,7 +83,7 @@ std::optional<std::vector<std::string>> Members::texts(const char* name) {
 }
 
 std::string Members::message() {
-    const std::string message = text("message").value_or("");
+    std::string message = text("message").value_or("");
     store::check_message(message);
     return message;
 }

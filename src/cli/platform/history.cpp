@@ -13,10 +13,9 @@ using nlohmann::json;
 
 // "alice", "token ci", "operator".
 std::string author_text(const json& author) {
-    const auto kind = author.at("kind").get<std::string>(), name = author.at("name").get<std::string>();
-    if (kind == "user")
-        return name;
-    return kind + (name.empty() ? "" : " ") + name;
+    const auto kind = author.at("kind").get<std::string>();
+    auto name = author.at("name").get<std::string>();
+    return kind == "user" ? name : name.empty() ? kind : fmt::format("{} {}", kind, name);
 }
 
 // "args, snapshot; 31 MiB, 2.1 MiB new".

@@ -34,7 +34,7 @@ Values values_of(std::string_view manifest) {
                 continue;
             }
             for (const auto& [last, leaf] : part.items())
-                values.emplace(inner + "." + last, leaf);
+                values.emplace(fmt::format("{}.{}", inner, last), leaf);
         }
     }
     return values;
