@@ -14,7 +14,7 @@ using nlohmann::json;
 // "alice", "token ci", "operator".
 std::string author_text(const json& author) {
     const auto kind = author.at("kind").get<std::string>();
-    auto name = author.at("name").get<std::string>();
+    const auto name = author.at("name").get<std::string>();
     return kind == "user" ? name : name.empty() ? kind : fmt::format("{} {}", kind, name);
 }
 
