@@ -155,12 +155,12 @@ Api::Following::Following(Api& api, bool local) : count_(api.followers_[local]) 
 
 Principal Api::authenticate(const Request& request) {
     if (request.in_process)
-        return Principal::local();
+        return Principal::local(::geteuid());
     const std::string_view header = request.header("Authorization");
     // A given token decides, even for local users who need none: that lets them test it.
     if (header.empty()) {
         if (request.peer && (*request.peer == ::geteuid() || *request.peer == 0))
-            return Principal::local();
+            return Principal::local(*request.peer);
         if (request.peer)
             throw Refused(403, "not-permitted", fmt::format("uid {} is neither the server's nor root's", *request.peer),
                           "use a token, or the server's user");

@@ -82,6 +82,12 @@ std::optional<std::vector<std::string>> Members::texts(const char* name) {
     return value->get<std::vector<std::string>>();
 }
 
+std::string Members::message() {
+    std::string message = text("message").value_or("");
+    store::check_message(message);
+    return message;
+}
+
 void Members::done() const {
     if (!object_.empty())
         throw BadValue(fmt::format("\"{}\" is not known here", tinykvm::brief(object_.begin().key())));

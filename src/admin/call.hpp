@@ -25,7 +25,8 @@ public:
     std::optional<bool> flag(const char* name);
     std::optional<json> any(const char* name);
     std::optional<std::vector<std::string>> texts(const char* name);
-    void done() const; // throws if a member was never asked for
+    std::string message(); // "message", for the history; "" if it is missing
+    void done() const;     // throws if a member was never asked for
 
 private:
     json object_;
@@ -42,6 +43,7 @@ public:
     Exchange& exchange;
 
     store::Store& store() { return api.store(); }
+    store::Functions functions() { return store::Functions(store(), who.author()); } // changes are the caller's
     const std::string& param(const char* name) const { return params_.at(name); }
     bool has_param(const char* name) const { return params_.contains(name); }
     std::optional<std::string> query(const char* name) const;

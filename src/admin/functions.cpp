@@ -43,6 +43,7 @@ Wanted wanted(Call& call) {
     wanted.plan.activate = members.flag("activate").value_or(true);
     wanted.plan.compress_later = members.flag("compress_later").value_or(false);
     wanted.plan.warms_up = members.flag("warms_up").value_or(false);
+    wanted.plan.message = members.message();
     wanted.plan.if_version = members.natural("if_version");
     wanted.plan.if_match = call.if_match();
     members.done();
@@ -93,7 +94,7 @@ void put_function(Call& call) {
     if (call.query_flag("dry_run")) {
         std::optional<store::Functions> functions;
         if (store::Store* store = call.api.source().get())
-            functions.emplace(*store);
+            functions.emplace(*store); // which it only reads
         const auto change = ops::change_of(wanted.plan, functions ? &*functions : nullptr);
         std::optional<store::SnapshotHold> hold;
         if (wanted.snapshot)
@@ -107,7 +108,7 @@ void put_function(Call& call) {
     }
     if (!wanted.snapshot)
         throw store::BadValue("\"snapshot\" is missing");
-    store::Functions functions(call.store());
+    store::Functions functions = call.functions();
     // Find mistakes before the trial.
     const ops::DeployChange change = ops::change_of(wanted.plan, &functions);
     const store::SnapshotHold hold = take_snapshot(call, *wanted.snapshot);

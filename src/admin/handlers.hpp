@@ -28,6 +28,9 @@ void put_traffic(Call& call);
 // warmed.cpp
 void put_version_snapshot(Call& call);
 
+// history.cpp
+void list_history(Call& call);
+
 // values.cpp
 void list_env(Call& call);
 void put_env(Call& call);

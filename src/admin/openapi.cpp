@@ -14,6 +14,7 @@
 extern "C" {
 extern const char kvmserver_openapi_shapes[], kvmserver_openapi_shapes_end[];
 extern const char kvmserver_openapi_daemon_shapes[], kvmserver_openapi_daemon_shapes_end[];
+extern const char kvmserver_openapi_history_shapes[], kvmserver_openapi_history_shapes_end[];
 extern const char kvmserver_openapi_parts[], kvmserver_openapi_parts_end[];
 }
 
@@ -36,6 +37,7 @@ public:
         : parts_(Json::parse(kvmserver_openapi_parts, kvmserver_openapi_parts_end)),
           shapes_(Json::parse(kvmserver_openapi_shapes, kvmserver_openapi_shapes_end)) {
         shapes_.update(Json::parse(kvmserver_openapi_daemon_shapes, kvmserver_openapi_daemon_shapes_end));
+        shapes_.update(Json::parse(kvmserver_openapi_history_shapes, kvmserver_openapi_history_shapes_end));
     }
 
     Json whole() const {

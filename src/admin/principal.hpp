@@ -1,9 +1,12 @@
 // Who makes a request, and what they may do.
 #pragma once
+#include <sys/types.h>
+
 #include <set>
 #include <string>
 #include <string_view>
 
+#include "src/store/functions/event.hpp"
 #include "src/store/functions/tokens.hpp"
 
 namespace kvmserver::admin {
@@ -11,7 +14,7 @@ namespace kvmserver::admin {
 // A user of this host (the server's own uid or root), or the holder of a token.
 class Principal {
 public:
-    static Principal local() { return Principal(); }
+    static Principal local(uid_t uid) { return Principal(uid); }
     static Principal of(store::TokenInfo token) { return Principal(std::move(token)); }
 
     // `function` is "" for the store itself.
@@ -24,6 +27,8 @@ public:
     bool limited() const { return !local_ && !token_.prefix.empty(); }
     std::int64_t id() const { return local_ ? 0 : token_.id; }
     std::string name() const { return local_ ? "local" : token_.name; }
+    // As the history names it: a user of this host by name.
+    store::Author author() const;
     unsigned scopes() const { return local_ ? 15 : token_.scopes; }
     // JSON; they apply to what it deploys. "": none.
     std::string ceilings() const { return local_ ? "" : token_.ceilings; }
@@ -32,9 +37,10 @@ public:
     const std::vector<std::string>& routes() const { return token_.routes; }
 
 private:
-    Principal() = default;
+    explicit Principal(uid_t uid) : uid_(uid) {}
     explicit Principal(store::TokenInfo token) : local_(false), token_(std::move(token)) {}
     bool local_ = true;
+    uid_t uid_ = 0;
     store::TokenInfo token_;
 };
 

@@ -47,6 +47,8 @@ constexpr Endpoint kEndpoints[] = {
       .problems = {"changed"}}},
     {"GET", "/v1/functions/{name}/versions", Of::function, kScopeRead, list_versions, "its versions",
      {.id = "list_versions", .replies = {{200, "Versions"}}}},
+    {"GET", "/v1/functions/{name}/history", Of::function, kScopeRead, list_history, "who changed it, when and why",
+     {.id = "list_history", .replies = {{200, "History"}}}},
     {"DELETE", "/v1/functions/{name}/versions/{version}", Of::function, kScopeDeploy, delete_version,
      "delete one that is not live",
      {.id = "delete_version", .headers = {"If-Match"}, .replies = {{200, "DeletedVersion"}},

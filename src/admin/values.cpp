@@ -27,13 +27,13 @@ void reply_done(Call& call, const char* did, const std::string& name) {
 
 void set_env(Call& call, const std::optional<std::string>& value) {
     const std::string& variable = call.param("variable");
-    store::Functions(call.store()).set_env(call.param("name"), variable, value, call.if_match());
+    call.functions().set_env(call.param("name"), variable, value, call.if_match());
     reply_done(call, value ? "set" : "unset", variable);
 }
 
 void set_secret(Call& call, const std::optional<std::string>& value) {
     const std::string function = function_of(call);
-    store::Secrets(call.store()).set(function, call.param("secret"), value, call.if_match());
+    store::Secrets(call.store(), call.who.author()).set(function, call.param("secret"), value, call.if_match());
     reply_done(call, value ? "set" : "unset", call.param("secret"));
 }
 

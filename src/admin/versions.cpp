@@ -46,7 +46,7 @@ void list_versions(Call& call) {
 void delete_version(Call& call) {
     call.no_members();
     const std::uint64_t version = call.version_param();
-    Functions(call.store()).remove_version(call.param("name"), version, call.if_match());
+    call.functions().remove_version(call.param("name"), version, call.if_match());
     call.api.changed();
     call.reply(200, {{"deleted", call.param("name")}, {"version", version}});
 }
@@ -54,11 +54,12 @@ void delete_version(Call& call) {
 void rollback(Call& call) {
     Members members = call.members();
     const auto version = members.natural("version");
+    const std::string message = members.message();
     members.done();
     const std::string& name = call.param("name");
-    Functions functions(call.store());
+    Functions functions = call.functions();
     if (!call.query_flag("dry_run")) {
-        const auto switched = functions.rollback(name, version, call.if_match());
+        const auto switched = functions.rollback(name, version, call.if_match(), message);
         call.api.changed();
         return reply_switched(call, switched.before, switched.live, false, switched.etag);
     }
@@ -72,6 +73,7 @@ void rollback(Call& call) {
 void put_traffic(Call& call) {
     Members members = call.members();
     const auto parts = members.any("live");
+    const std::string message = members.message();
     members.done();
     if (!parts || !parts->is_array())
         throw store::BadValue("\"live\" must be a list of {\"version\": N, \"percent\": N}");
@@ -87,14 +89,14 @@ void put_traffic(Call& call) {
     }
     std::ranges::sort(live, {}, &Live::version);
     const std::string& name = call.param("name");
-    Functions functions(call.store());
+    Functions functions = call.functions();
     if (call.query_flag("dry_run")) {
         check_condition(functions, name, call.if_match());
         const auto all = functions.versions(name);
         ops::check_traffic_of(name, all, live);
         return reply_switched(call, ops::live_of(all), live, true);
     }
-    const auto switched = functions.set_traffic(name, live, call.if_match());
+    const auto switched = functions.set_traffic(name, live, call.if_match(), message);
     call.api.changed();
     reply_switched(call, switched.before, switched.live, false, switched.etag);
 }

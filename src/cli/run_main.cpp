@@ -30,6 +30,7 @@ int kvmserver::cli::run_main(int argc, char** argv, const Actions& actions) {
         list_command("ls"),
         describe_command(),
         versions_command(),
+        history_command(),
         rollback_command(),
         traffic_command(),
         delete_command(),

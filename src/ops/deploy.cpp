@@ -138,6 +138,7 @@ Deployed deploy(const DeployPlan& plan, const Digest& snapshot, const std::strin
         request.tenant = plan.tenant;
         request.compress_later = plan.compress_later;
         request.warms_up = plan.warms_up;
+        request.message = plan.message;
         try {
             return {functions.deploy(request), change.routes_after()};
         } catch (const store::StaleEtag&) { // changed by somebody else: try again

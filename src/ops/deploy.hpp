@@ -23,6 +23,7 @@ struct DeployPlan {
     std::string tenant;          // of whoever deploys (store::VersionRecord::tenant)
     bool compress_later = false; // store::VersionInfo::compress_later
     bool warms_up = false;       // store::DeployRequest::warms_up
+    std::string message;         // store::Event::message
 };
 
 // Routes and environment after the deploy, and the state that they were computed from.

@@ -34,6 +34,20 @@ json version_json(const store::VersionInfo& version) {
     return object;
 }
 
+json event_json(const store::Event& event) {
+    json object{{"time", time_text(event.time)},
+                {"author", {{"kind", event.author.token ? "token" : "user"}, {"name", event.author.name}}},
+                {"action", event.action},
+                {"subject", event.subject},
+                {"change", event.change},
+                {"message", event.message}};
+    if (event.bytes)
+        object["bytes"] = *event.bytes;
+    if (event.new_bytes)
+        object["new_bytes"] = *event.new_bytes;
+    return object;
+}
+
 json summary_json(const store::FunctionSummary& function) {
     return {{"name", function.name},
             {"live", live_json(function.live)},

@@ -16,6 +16,7 @@ namespace kvmserver::ops {
 nlohmann::json live_json(const std::vector<store::Live>& live);
 nlohmann::json routes_json(const std::vector<store::Route>& routes);
 nlohmann::json version_json(const store::VersionInfo& version);
+nlohmann::json event_json(const store::Event& event);
 nlohmann::json summary_json(const store::FunctionSummary& function);
 nlohmann::json details_json(const store::FunctionDetails& function);
 nlohmann::json token_json(const store::TokenInfo& token);

@@ -2,6 +2,7 @@
 import hashlib
 import os
 import pathlib
+import pwd
 import socket
 import sqlite3
 import stat
@@ -248,6 +249,41 @@ def test_functions(api, snap, other) -> None:
     assert taken.problem(409, "route-taken")["owner"] == "hello"
     assert api.ask("DELETE", "/v1/functions/hello").json == {"deleted": "hello"}
     assert [f["name"] for f in api.ask("GET", "/v1/functions").json["functions"]] == ["other"]
+
+
+def test_history(api, snap, other) -> None:
+    """Who did it: by the socket a user of this host, else a token. A tenant learns no names of the operator's."""
+    api.deploy("mine-a?clamp=1", snap, mine := api.token("mine", "deploy", prefix="mine-"))
+    robot = api.token("robot", "deploy")
+    path = "/v1/functions/mine-a"
+    assert api.ask("PUT", f"{path}/env/A", {"value": "1"}, robot).status == 200
+    api.deploy("mine-a", other, message="by hand")
+    assert api.ask("POST", f"{path}/rollback", {"message": "it fails"}, mine).status == 200
+    assert api.ask("PUT", f"{path}/traffic", {"live": [{"version": 2, "percent": 100}], "message": "mended"}, mine).status == 200
+    events = api.ask("GET", f"{path}/history").json["events"]
+    by_hand, by_mine = {"kind": "user", "name": pwd.getpwuid(os.geteuid()).pw_name}, {"kind": "token", "name": "mine"}
+    assert [(e["action"], e["subject"], e["message"], e["author"]) for e in events] == [
+        ("traffic", "v1 -> v2", "mended", by_mine),
+        ("rollback", "v2 -> v1", "it fails", by_mine),
+        ("deploy", "v2", "by hand", by_hand),
+        ("set-env", "A", "", {"kind": "token", "name": "robot"}),
+        ("deploy", "v1", "", by_mine)]  # fmt: skip
+    assert events[-1]["change"] == "first version" and events[-1]["bytes"] == len(snap)
+    seen = api.ask("GET", f"{path}/history", token=mine)
+    operator = {"kind": "operator", "name": ""}
+    assert [e["author"] for e in seen.json["events"]] == [by_mine, by_mine, operator, operator, by_mine]
+    assert b"robot" not in seen.body
+    # Another's function: as if it were not there.
+    api.deploy("theirs", snap)
+    for name in ("theirs", "nobody"):
+        api.ask("GET", f"/v1/functions/{name}/history", token=mine).problem(403, "wrong-prefix")
+    for method, what, body in (("POST", "/rollback", {}), ("PUT", "/traffic", {"live": [{"version": 1, "percent": 100}]}), ("PUT", "", {})):
+        for message in ("two\nlines", "x" * 501, "\x1b[2J", 5):
+            for query in ("", "?dry_run=1"):
+                assert "message" in api.ask(method, path + what + query, {**body, "message": message}).problem(400, "bad-value")["detail"]
+    assert api.ask("GET", f"{path}/history").json["events"] == events
+    assert api.ask("DELETE", path).status == 200
+    api.ask("GET", f"{path}/history").problem(404, "not-found")
 
 
 def etag_of(api) -> str:

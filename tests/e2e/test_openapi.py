@@ -138,7 +138,7 @@ def deploys(ask: Asker, snap: str, other: str) -> None:
     ask("PUT", path, {"snapshot": snap}, 412, "changed", If_Match='"x"')
     made = ask("PUT", path, {"snapshot": snap, "manifest": manifest, "routes": ["hello.localhost", "/hello/*"]}, 201, If_None_Match="*")
     ask("PUT", path, {"snapshot": other, "if_version": 1}, 200, If_Match=made.headers["ETag"])
-    ask("PUT", path, {"snapshot": snap, "activate": False, "compress_later": True, "warms_up": True}, 200)
+    ask("PUT", path, {"snapshot": snap, "activate": False, "compress_later": True, "warms_up": True, "message": "for later"}, 200)
     ask("PUT", path + "/versions/3/snapshot", {"snapshot": snap, "compress_later": True}, 200)
     ask("PUT", path + "/versions/3/snapshot", {"snapshot": snap}, 409, "conflict")
     ask("PUT", path, {"snapshot": "2" * 64}, 404, "not-found")
@@ -158,6 +158,8 @@ def deploys(ask: Asker, snap: str, other: str) -> None:
     clamped = ask("PUT", "/v1/functions/t-a?clamp=1", {"snapshot": snap}, 201, token=tenant)
     assert clamped.json["clamped"]
     assert ask("PUT", "/v1/functions/t-a?clamp=1&dry_run=1", {"snapshot": snap}, 200, token=tenant).json["clamped"]
+    ask("PUT", "/v1/functions/t-a/env/A", {"value": "1"}, 200)
+    assert ask("GET", "/v1/functions/t-a/history", status=200, token=tenant).json["events"][0]["author"]["kind"] == "operator"
     assert "ceilings" in ask("GET", "/v1/functions/t-a", status=200).json["live_versions"][0]
     ask("GET", "/v1/functions", token=tenant)
     ask("GET", "/v1/info", token=tenant)
@@ -178,8 +180,8 @@ def changes(ask: Asker) -> None:
     assert len(ask("GET", path + "/versions", status=200).json["versions"]) == 3
     ask("POST", path + "/rollback?dry_run=1", {}, 200)
     ask("POST", path + "/rollback", b"", 200)
-    twice("POST", path + "/rollback", {"version": 2})
-    live = {"live": [{"version": 1, "percent": 40}, {"version": 2, "percent": 60}]}
+    twice("POST", path + "/rollback", {"version": 2, "message": "it fails"})
+    live = {"live": [{"version": 1, "percent": 40}, {"version": 2, "percent": 60}], "message": "a canary"}
     ask("PUT", path + "/traffic?dry_run=1", live, 200)
     twice("PUT", path + "/traffic", live)
     ask("PUT", path + "/traffic", {"live": [{"version": 1, "percent": 40}]}, 400, "bad-value")
@@ -192,6 +194,8 @@ def changes(ask: Asker) -> None:
     ask("GET", path + "/secrets", status=200)
     ask("GET", path, status=200)
     twice("DELETE", path + "/secrets/S")
+    events = ask("GET", path + "/history", status=200).json["events"]
+    assert {"it fails", "a canary", "for later", ""} == {event["message"] for event in events} and "bytes" in events[-1]
     ask("PUT", "/v1/secrets/S", {"value": "hush", "for": ["t-a"]}, 200)
     ask("PUT", "/v1/secrets/S", {"for": ["t-*"]}, 200)
     assert ask("GET", "/v1/secrets", status=200).json["secrets"][0]["for"] == ["t-*"]

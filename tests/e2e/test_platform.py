@@ -1,7 +1,9 @@
 """The commands over a store: deploy and all that comes after it."""
 import hashlib
 import json
+import os
 import pathlib
+import pwd
 import re
 import shutil
 import signal
@@ -113,6 +115,51 @@ def test_versions_and_rollback(platform, snap, other_snap) -> None:
     assert "no ready version" in platform.fails(3, "rollback", "hello")
     platform.fails(3, "rollback", "hello", "9")
     assert platform.ok("rollback", "hello", "3") == "hello v1 -> v3"
+
+
+def test_history(platform, snap, other_snap) -> None:
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    platform.ok("deploy", snap, "--name", "hello", "--message", "first try")
+    platform.ok("deploy", other_snap, "--name", "hello")
+    platform.ok("rollback", "hello", "-m", "größer ist nicht besser")
+    platform.ok("traffic", "hello", "1=50", "2=50", "-m", "half each")
+    platform.ok("env", "set", "hello", "COLOUR=red")
+    platform.ok("secret", "set", "hello", "KEY", "--stdin", stdin=b"hush-hush")
+    header, *rows = platform("history", "hello").out.splitlines()
+    assert header.split() == ["WHEN", "WHO", "WHAT", "CHANGE", "MESSAGE"]
+    cells = [re.split(r"  +", row) for row in rows]
+    assert all(re.fullmatch(r"\d+ s ago", row[0]) and row[1] == me for row in cells), cells
+    assert [row[2] for row in cells] == ["set-secret KEY", "set-env COLOUR", "traffic v1 -> v1:50%,v2:50%", "rollback v2 -> v1", "deploy v2", "deploy v1"]
+    assert [row[4] for row in cells] == ["-", "-", "half each", "größer ist nicht besser", "-", "first try"]
+    assert re.fullmatch(r"first version; [\d.]+ KiB, [\d.]+ KiB new", cells[5][3]) and cells[4][3].startswith("snapshot; ")
+    assert platform("history", "hello", "--no-header").out.splitlines()[0].split()[3:] == rows[0].split()[3:]
+    told = platform.json("history", "hello")
+    assert told["name"] == "hello" and b"hush-hush" not in json.dumps(told).encode()
+    first = told["events"][-1]
+    assert first["author"] == {"kind": "user", "name": me} and first["bytes"] == first["new_bytes"] == snap.stat().st_size
+    # What is not done is not told, and what cannot be told is not done.
+    live = platform.live("hello")
+    for words in (["rollback", "hello", "2"], ["traffic", "hello", "2=100"], ["deploy", snap, "--name", "hello"]):
+        platform.ok(*words, "--dry-run", "-m", "only looking")
+        for message in ("two\nlines", "x" * 501, "not UTF-8 \udcff"):
+            assert "message: " in platform.fails(2, *words, "-m", message)
+    assert "--message" in platform.fails(2, "traffic", "hello", "-m", "no change")
+    assert platform.live("hello") == live and platform.json("history", "hello") == told
+    platform.fails(3, "history", "nobody")
+    platform.fails(2, "history")
+
+
+def test_history_tells_what_of_the_manifest_changed(platform, program) -> None:
+    folder = platform.folder / "app"
+    path = manifest(folder, program("c-epoll"), 'name = "shop"\n[function.env]\nCOLOUR = "red"\n')
+    platform.ok("deploy", folder)
+    path.write_text(path.read_text().replace("allow-all = true", "allow-net = true\nmax-request-time = 20").replace("red", "blue"))
+    platform.ok("deploy", folder, "--no-activate", "--route", "shop.example.com")
+    platform.ok("deploy", folder, "--route", "shop.example.com")
+    changes = [event["change"] for event in platform.json("history", "shop")["events"]]
+    assert [re.sub(r", (same )?snapshot$", "", change) for change in changes] == [
+        "+allow-net, +max-request-time, -allow-all, routes, env COLOUR", "not live, +allow-net, +max-request-time, -allow-all", "first version"]
+    assert "blue" not in json.dumps(changes)
 
 
 def test_traffic(platform, snap) -> None:

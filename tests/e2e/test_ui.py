@@ -1,6 +1,8 @@
 """The web page at /ui, in a real browser."""
 import json
+import os
 import pathlib
+import pwd
 import urllib.parse
 
 import browser
@@ -23,6 +25,7 @@ class Site:
         self.port = harness.free_port()
         self.origin = f"http://127.0.0.1:{self.port}"
         self.url = f"{self.origin}/ui"
+        self.user = pwd.getpwuid(os.geteuid()).pw_name
         self.daemon = Daemon(self.store, "--admin", f"127.0.0.1:{self.port}")
 
     def token(self, name: str, *options: str) -> str:
@@ -166,6 +169,34 @@ def test_a_rollback_is_one_click_and_an_answer(page, site, token) -> None:
     page.click("#confirm-yes")
     page.wait_for_text("#confirm-result", "Done: hello v1 → v2")
     assert site.daemon.text("hello", "/name") == "new"
+
+
+def test_the_history_tells_who_and_why(page, site, token) -> None:
+    """A message is text, whoever wrote it; the reason that is given here is there for all."""
+    site.store.ok("traffic", "hello", "2=100", "-m", HOSTILE)
+    sign_in(page, site, token, "#hello")
+    first = "document.querySelector('#history li').innerText"
+    page.wait_for(f"document.querySelector('#history li') && {first}.includes({json.dumps(HOSTILE)})", "the newest change with its message")
+    assert page.run(first).startswith("traffic v") and site.user in page.run(first)
+    assert page.run("[window.hurt, document.querySelectorAll('main img').length]") == [None, 0]
+    assert "first version" in page.run("document.querySelector('#history li:last-child').innerText")
+    page.click("#roll-back")
+    page.wait_for_text("#confirm-text", "v1")
+    page.type("#confirm-message", "checkout fails")
+    page.click("#confirm-yes")
+    page.wait_for_text("#confirm-result", "Done: hello v2 → v1")
+    assert page.text("#confirm-reason") == "", "nothing more to ask"
+    page.wait_for(f"{first}.startsWith('rollback v2 -> v1')", "the roll back is in the history")
+    assert "token page" in page.run(first) and "checkout fails" in page.run(first)
+    event = site.store.json("history", "hello")["events"][0]
+    assert event["message"] == "checkout fails" and event["author"] == {"kind": "token", "name": "page"}
+    page.click("#confirm-no")
+    page.click('#versions [data-version="2"]')
+    page.wait_for_text("#confirm-text", "New requests go to v2")
+    assert page.run("document.querySelector('#confirm-message').value") == "", "the reason was for the one before"
+    page.click("#confirm-no")
+    choose(page, "other")
+    page.wait_for("document.querySelectorAll('#history li').length === 1", "the history of the other")
 
 
 def test_a_failing_function_is_first_and_red(page, site, token) -> None:

@@ -9,5 +9,6 @@ kvmserver_openapi_\name\()_end:
 .endm
     embedded shapes, shapes.json
     embedded daemon_shapes, daemon_shapes.json
+    embedded history_shapes, history_shapes.json
     embedded parts, parts.json
     .section .note.GNU-stack, "", @progbits

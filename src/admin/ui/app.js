@@ -16,7 +16,7 @@ const state = {
   bounds: [],        // upper ends of the latency buckets, in us; one more bucket is above the last
   readings: [],      // {at, sums by function}, oldest first
   chosen: '',        // name of a function
-  versions: { etag: '', list: [] },
+  versions: { etag: '', list: [], events: [] }, // of the chosen function, with its history
   timer: 0,
 };
 
@@ -295,6 +295,27 @@ function showVersions() {
   }
 }
 
+const authorText = ({ kind, name }) => (kind === 'user' ? name : `${kind} ${name}`.trim()) || 'somebody';
+
+function changeText(event) {
+  const sizes = [event.bytes, event.new_bytes].map((value, i) => value !== undefined && `${bytes(value)}${i ? ' new' : ''}`);
+  return [event.change, sizes.filter(Boolean).join(', ')].filter(Boolean).join('; ');
+}
+
+function showHistory() {
+  const { events, etag } = state.versions;
+  $('history').replaceChildren();
+  $('history').hidden = !events.length;
+  $('no-history').hidden = !etag || events.length > 0;
+  for (const one of events) {
+    const item = add($('history'), 'li', {});
+    add(item, 'span', {}, `${one.action} ${one.subject}`);
+    add(item, 'small', {}, `${authorText(one.author)} · ${new Date(one.time).toLocaleString()}`);
+    if (one.message) add(item, 'em', {}, one.message);
+    if (changeText(one)) add(item, 'small', {}, changeText(one));
+  }
+}
+
 function show() {
   if (!state.readings.length) return;
   showTiles();
@@ -308,10 +329,11 @@ async function readVersions() {
   const chosen = state.functions.find((one) => one.name === state.chosen);
   const settled = !state.versions.list.some((one) => one.compress_later || one.warms_up); // these keep the etag
   if (!chosen || (state.versions.etag === chosen.etag && settled)) return;
-  const { versions } = await api('GET', `${pathOf(chosen.name)}/versions`);
+  const [{ versions }, { events }] = await Promise.all(['versions', 'history'].map((part) => api('GET', `${pathOf(chosen.name)}/${part}`)));
   if (chosen.name !== state.chosen) return;
-  state.versions = { etag: chosen.etag, list: versions };
+  state.versions = { etag: chosen.etag, list: versions, events };
   showVersions();
+  showHistory();
 }
 
 async function read() {
@@ -345,11 +367,12 @@ async function readAgain() {
 function choose(name, byHand = false, followed = false) {
   if (name === state.chosen) return;
   state.chosen = name;
-  state.versions = { etag: '', list: [] };
+  state.versions = { etag: '', list: [], events: [] };
   const address = name ? `#${encodeURIComponent(name)}` : location.pathname;
   if (byHand) history.pushState(null, '', address);
   else if (!followed) history.replaceState(null, '', address);
   showVersions();
+  showHistory();
   show();
   follow();
   readVersions().catch((error) => tell($('trouble'), error.message));
@@ -364,7 +387,8 @@ function openDialog(title, text, possible) {
   setText($('confirm-title'), title);
   tell($('confirm-text'), text);
   tell($('confirm-result'), '');
-  $('confirm-yes').hidden = !possible;
+  $('confirm-yes').hidden = $('confirm-reason').hidden = !possible;
+  $('confirm-message').value = '';
   $('confirm-yes').disabled = false;
   setText($('confirm-no'), possible ? 'Cancel' : 'Close');
   if (!$('confirm').open) $('confirm').showModal();
@@ -373,7 +397,7 @@ function openDialog(title, text, possible) {
 function report(text, trouble) {
   $('confirm-result').className = trouble ? 'trouble' : '';
   tell($('confirm-result'), text);
-  $('confirm-yes').hidden = true;
+  $('confirm-yes').hidden = $('confirm-reason').hidden = true;
   setText($('confirm-no'), 'Close');
 }
 
@@ -394,7 +418,7 @@ async function askRollBack(version) {
 async function rollBack() {
   $('confirm-yes').disabled = true;
   try { // not if somebody changed the function since the question was asked
-    const done = await api('POST', `${pathOf(plan.name)}/rollback`, { body: { version: plan.version }, headers: { 'If-Match': `"${plan.etag}"` } });
+    const done = await api('POST', `${pathOf(plan.name)}/rollback`, { body: { version: plan.version, message: $('confirm-message').value.trim() }, headers: { 'If-Match': `"${plan.etag}"` } });
     report(`Done: ${plan.name} ${versionsText(done.before)} → ${versionsText(done.live)}`, false);
   } catch (error) {
     report(error.message, true);
@@ -465,9 +489,9 @@ function signOut(why) {
   clearTimeout(state.timer);
   following?.abort();
   sessionStorage.removeItem('kvmserver-token');
-  Object.assign(state, { token: '', caller: null, functions: [], live: [], readings: [], chosen: '', versions: { etag: '', list: [] } });
+  Object.assign(state, { token: '', caller: null, functions: [], live: [], readings: [], chosen: '', versions: { etag: '', list: [], events: [] } });
   if ($('confirm').open) $('confirm').close();
-  for (const id of ['tiles', 'functions', 'versions', 'logs', 'daemon']) $(id).replaceChildren();
+  for (const id of ['tiles', 'functions', 'versions', 'history', 'logs', 'daemon']) $(id).replaceChildren();
   tell($('trouble'), '');
   tell($('login-trouble'), why);
   $('board').hidden = $('sign-out').hidden = true;

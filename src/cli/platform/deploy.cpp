@@ -75,6 +75,7 @@ Plan plan_of(const Invocation& invocation, Context& context) {
     Plan plan;
     plan.clamp = flag(invocation, "clamp");
     plan.body = {{"activate", !flag(invocation, "no-activate")}};
+    add_message(invocation, plan.body);
     if (const auto version = text(invocation, "if-version"))
         plan.body["if_version"] = ops::version_number(*version);
     const std::string operand = invocation.operands.empty() ? "." : invocation.operands.front();
@@ -268,7 +269,7 @@ int deploy(const Invocation& invocation, Context& context) {
 
 Command deploy_command() {
     std::vector<OptionSpec> all(std::begin(kOwn), std::end(kOwn));
-    for (const OptionSpec& spec : options({kDryRun}))
+    for (const OptionSpec& spec : options({kDryRun, kMessage}))
         all.push_back(spec);
     return {.name = "deploy",
             .synopsis = "[FILE]",

@@ -70,6 +70,13 @@ std::optional<std::string> text(const Invocation& invocation, std::string_view n
     return at->second.values.front();
 }
 
+void add_message(const Invocation& invocation, nlohmann::json& body) {
+    if (const auto message = text(invocation, kMessage.name)) {
+        store::check_message(*message); // also: JSON holds only UTF-8
+        body["message"] = *message;
+    }
+}
+
 std::string read_stdin(std::size_t longest) {
     std::string bytes;
     char buffer[65536];

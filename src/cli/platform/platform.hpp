@@ -24,6 +24,7 @@ Command deploy_command();
 Command list_command(const char* name); // list, ls
 Command describe_command();
 Command versions_command();
+Command history_command();
 Command rollback_command();
 Command traffic_command();
 Command delete_command();
@@ -52,6 +53,12 @@ inline constexpr OptionSpec kQuiet{
     .name = "quiet", .letter = 'q', .group = "Options", .help = "print results only, no progress"};
 inline constexpr OptionSpec kDryRun{.name = "dry-run", .group = "Options", .help = "only say what would happen"};
 
+inline constexpr OptionSpec kMessage{.name = "message",
+                                     .letter = 'm',
+                                     .kind = Kind::text,
+                                     .group = "Options",
+                                     .value = "TEXT",
+                                     .help = "why, for `kvmserver history`"};
 inline constexpr OptionSpec kYes{.name = "yes", .letter = 'y', .group = "Options", .help = "do not ask"};
 inline constexpr OptionSpec kTokenFile{.name = "token-file",
                                        .kind = Kind::text,
@@ -83,6 +90,8 @@ void expect_operands(const Invocation& invocation, std::string_view command, std
 bool flag(const Invocation& invocation, std::string_view name);
 // "auto" if it is not given. Throws UserError.
 jail::Mode jail_mode(const Invocation& invocation, std::string_view name);
+// Adds the value of --message, if it is given, to the body of a request. Throws BadValue.
+void add_message(const Invocation& invocation, nlohmann::json& body);
 std::optional<std::string> text(const Invocation& invocation, std::string_view name);
 
 // All of stdin, or its first `longest` bytes. Throws HostError.

@@ -52,6 +52,7 @@ int rollback(const Invocation& invocation, Context& context) {
     json body = json::object();
     if (invocation.operands.size() == 2)
         body["version"] = ops::version_number(invocation.operands[1]);
+    add_message(invocation, body);
     const auto platform = connect(invocation, context);
     const std::string target = target_of({"functions", name, "rollback"});
     const json would = platform->call("POST", target + "?dry_run=1", body);
@@ -92,6 +93,10 @@ int show_traffic(const Invocation& invocation, Context& context, const std::stri
 int traffic(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "traffic", "NAME [VERSION=PERCENT...]", 1, 100);
     const std::string& name = invocation.operands.front();
+    json body = json::object();
+    add_message(invocation, body);
+    if (invocation.operands.size() == 1 && !body.empty())
+        throw tinykvm::UserError(tinykvm::ExitCode::usage, "traffic: --message is for a change: give VERSION=PERCENT");
     if (invocation.operands.size() == 1)
         return show_traffic(invocation, context, name);
     json live = json::array();
@@ -100,8 +105,9 @@ int traffic(const Invocation& invocation, Context& context) {
             live.push_back(part);
     if (live.empty())
         throw tinykvm::UserError(tinykvm::ExitCode::usage, "traffic: the percentages must be 100 in all");
+    body["live"] = live;
     const std::string target = with_dry_run(invocation, target_of({"functions", name, "traffic"}));
-    return print_switched(invocation, context, connect(invocation, context)->call("PUT", target, {{"live", live}}));
+    return print_switched(invocation, context, connect(invocation, context)->call("PUT", target, body));
 }
 
 } // namespace
@@ -121,7 +127,7 @@ Command rollback_command() {
             .synopsis = "NAME [VERSION]",
             .summary = "make an older version live",
             .operands = Operands::ours,
-            .options = options({kDryRun}),
+            .options = options({kDryRun, kMessage}),
             .action = rollback,
             .words = {Words::functions, Words::versions}};
 }
@@ -131,7 +137,7 @@ Command traffic_command() {
             .synopsis = "NAME [VERSION=PERCENT...]",
             .summary = "divide requests between versions, or show how they are",
             .operands = Operands::ours,
-            .options = options({kDryRun}),
+            .options = options({kDryRun, kMessage}),
             .action = traffic,
             .words = {Words::functions}};
 }

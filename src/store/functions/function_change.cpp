@@ -94,12 +94,19 @@ void FunctionChange::set_traffic(std::vector<Live> live) {
         insert.bind(id_).bind(part.version).bind(std::int64_t{part.percent}).run();
 }
 
-FunctionRecord FunctionChange::commit(Revision revision) {
-    if (!made_ && revision == Revision::next)
+FunctionRecord FunctionChange::commit(const Event& event) {
+    insert_event(*index_, id_, event);
+    if (!made_)
         index_->prepare("UPDATE function SET revision = revision + 1, changed = ? WHERE id = ?")
             .bind(now_ms())
             .bind(id_)
             .run();
+    return write_and_commit();
+}
+
+FunctionRecord FunctionChange::commit_unasked() { return write_and_commit(); }
+
+FunctionRecord FunctionChange::write_and_commit() {
     FunctionRecord function = load_function(*index_, id_);
     Folder& folder = store_.folder();
     files_touched_ = true;

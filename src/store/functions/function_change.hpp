@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "src/store/functions/event.hpp"
 #include "src/store/functions/function_record.hpp"
 #include "src/store/store.hpp"
 
@@ -32,13 +33,15 @@ public:
     void take_routes(const std::vector<Route>& routes); // replaces all routes; throws RouteTaken
     void set_traffic(std::vector<Live> live);           // replaces it; throws BadValue, NotFound, Conflict
 
-    enum class Revision { next, same };
-    // Returns the function's new record. `same`: for what nobody asked for, so that etags stay good.
-    FunctionRecord commit(Revision revision = Revision::next);
+    // Records the event in the function's history. Returns the function's new record. Throws BadValue for the message.
+    FunctionRecord commit(const Event& event);
+    // For what nobody asked for: etags stay good, and the history does not tell it.
+    FunctionRecord commit_unasked();
     // Removes the function with everything that belongs to it.
     void commit_removal();
 
 private:
+    FunctionRecord write_and_commit();
     void undo() noexcept;
     Store& store_;
     std::string name_;

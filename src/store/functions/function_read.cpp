@@ -124,6 +124,12 @@ VersionInfo Functions::version(const std::string& name, std::uint64_t number) {
     return read_version(row, *index);
 }
 
+std::vector<Event> Functions::history(const std::string& name) {
+    auto index = store_.index();
+    const Transaction same_moment(*index, Transaction::Kind::read);
+    return load_events(*index, function_id(*index, name));
+}
+
 std::vector<RouteOwner> Functions::routes() {
     auto index = store_.index();
     std::vector<RouteOwner> routes;

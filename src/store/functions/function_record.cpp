@@ -37,6 +37,15 @@ const char* name_of(VersionState state) { return kStates[static_cast<int>(state)
 
 std::string FunctionRecord::etag() const { return fmt::format("{}-{}", tag, revision); }
 
+std::string live_text(const std::vector<Live>& live) {
+    if (live.size() == 1)
+        return fmt::format("v{}", live.front().version);
+    std::string text;
+    for (const Live& part : live)
+        text += fmt::format("{}v{}:{}%", text.empty() ? "" : ",", part.version, part.percent);
+    return live.empty() ? "none" : text;
+}
+
 void check_traffic(const std::vector<Live>& live) {
     unsigned sum = 0;
     std::uint64_t last = 0;

@@ -57,7 +57,8 @@ struct VersionRecord {
     void check() const;
 };
 
-void check_traffic(const std::vector<Live>& live); // must be empty or add up to 100 percent; throws BadValue
+std::string live_text(const std::vector<Live>& live); // "v4", "v3:10%,v4:90%", "none"
+void check_traffic(const std::vector<Live>& live);    // must be empty or add up to 100 percent; throws BadValue
 
 std::string function_folder(std::string_view name);
 std::string function_record_path(std::string_view name);

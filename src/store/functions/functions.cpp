@@ -8,6 +8,7 @@
 
 #include "src/common/clock.hpp"
 #include "src/store/errors.hpp"
+#include "src/store/functions/deploy_change.hpp"
 #include "tinykvm/base/text.hpp"
 
 namespace kvmserver::store {
@@ -51,13 +52,61 @@ void mark(FunctionChange& change, std::uint64_t version, const Marks& marks) {
         .run();
 }
 
+// Size of the version's snapshot, and of its chunks that no other version of the function has. What other functions
+// have is not asked: the history must not tell tenants of it.
+void measure(const Database& database, std::int64_t function, std::uint64_t version, Event& event) {
+    auto sizes = database.prepare(
+        "SELECT s.size, (SELECT coalesce(sum(size), 0) FROM chunk WHERE id IN (SELECT chunk FROM piece WHERE "
+        "snapshot = v.snapshot) AND id NOT IN (SELECT p.chunk FROM version o JOIN piece p ON p.snapshot = o.snapshot "
+        "WHERE o.function = v.function AND o.number <> v.number)) "
+        "FROM version v JOIN snapshot s ON s.id = v.snapshot WHERE v.function = ? AND v.number = ?");
+    sizes.bind(function).bind(version).step();
+    event.bytes = sizes.natural(0);
+    event.new_bytes = sizes.natural(1);
+}
+
+// The version that the next one is compared with: the one with most requests, else the newest.
+std::optional<VersionRecord> latest(const Database& database, const FunctionRecord& function) {
+    const auto most = std::ranges::max_element(function.live, {},
+                                               [](const Live& live) { return std::pair(live.percent, live.version); });
+    if (most != function.live.end())
+        return load_version(database, function.id, most->version);
+    const auto numbers = version_numbers(database, function.id);
+    return numbers.empty() ? std::nullopt : std::optional(load_version(database, function.id, numbers.back()));
+}
+
+std::string change_text(const DeployRequest& request, const FunctionRecord& before,
+                        const std::optional<VersionRecord>& version) {
+    std::string text = request.activate ? "" : "not live";
+    const auto add = [&](const std::string& part) { text += (text.empty() || part.empty() ? "" : ", ") + part; };
+    if (!version) {
+        add("first version");
+        return text;
+    }
+    add(deploy_change({version->manifest, before.routes, before.env},
+                      {request.manifest, request.routes.value_or(before.routes), request.env.value_or(before.env)}));
+    add(request.snapshot == version->snapshot ? "same snapshot" : "snapshot");
+    return text;
+}
+
 } // namespace
+
+Event Functions::event(Action action, std::string subject, const std::string& message) const {
+    Event event;
+    event.author = author_;
+    event.action = name_of(action);
+    event.subject = std::move(subject);
+    event.message = message;
+    return event;
+}
 
 DeployResult Functions::deploy(const DeployRequest& request) {
     check_manifest(request.manifest);
     FunctionChange change(store_, request.function, request.if_match, FunctionChange::Missing::make);
     DeployResult result;
-    result.before = load_function(change.database(), change.id()).live;
+    const FunctionRecord before = load_function(change.database(), change.id());
+    result.before = before.live;
+    const auto compared = latest(change.database(), before);
     result.version = next_version(change);
     change.add({change.id(), request.function, result.version, request.snapshot, request.manifest, now_ms(),
                 request.state, request.tenant, request.ceilings});
@@ -68,7 +117,10 @@ DeployResult Functions::deploy(const DeployRequest& request) {
         replace_env(change, *request.env);
     if (request.activate)
         change.set_traffic({{result.version, 100}});
-    const FunctionRecord now = change.commit();
+    Event deployed = event(Action::deploy, fmt::format("v{}", result.version), request.message);
+    deployed.change = change_text(request, before, compared);
+    measure(change.database(), change.id(), result.version, deployed);
+    const FunctionRecord now = change.commit(deployed);
     result.live = now.live;
     result.etag = now.etag();
     return result;
@@ -84,7 +136,7 @@ void Functions::set_state(const std::string& name, std::uint64_t version, Versio
         throw Conflict(fmt::format("{} v{} is live: move its traffic to another version first", name, version));
     record.state = state;
     change.replace(record);
-    change.commit();
+    change.commit(event(Action::set_state, fmt::format("v{} {}", version, name_of(state))));
 }
 
 bool Functions::compressed(const std::string& name, std::uint64_t version, const Digest& hurried, const Digest& anew) {
@@ -96,7 +148,7 @@ bool Functions::compressed(const std::string& name, std::uint64_t version, const
         record.snapshot = anew;
         change.replace(record);
         mark(change, version, {});
-        change.commit(FunctionChange::Revision::same);
+        change.commit_unasked();
         return true;
     } catch (const NotFound&) {
         return false;
@@ -113,32 +165,36 @@ Digest Functions::warmed(const std::string& name, std::uint64_t version, const D
     const Digest before = std::exchange(record.snapshot, warmed);
     change.replace(record);
     mark(change, version, {.compress_later = compress_later});
-    change.commit(FunctionChange::Revision::same);
+    change.commit_unasked();
     return before;
 }
 
-Functions::Switched Functions::set_traffic(const std::string& name, const std::vector<Live>& live,
-                                           const IfMatch& if_match) {
-    FunctionChange change(store_, name, if_match);
+Functions::Switched Functions::switch_to(FunctionChange& change, const std::vector<Live>& live, Action action,
+                                         const std::string& message) {
     Switched switched;
     switched.before = load_function(change.database(), change.id()).live;
     change.set_traffic(live);
-    const FunctionRecord now = change.commit();
-    switched.live = now.live;
-    switched.etag = now.etag();
+    switched.live = load_function(change.database(), change.id()).live;
+    const std::string subject = fmt::format("{} -> {}", live_text(switched.before), live_text(switched.live));
+    switched.etag = change.commit(event(action, subject, message)).etag();
     return switched;
 }
 
-Functions::Switched Functions::rollback(const std::string& name, std::optional<std::uint64_t> version,
-                                        const IfMatch& if_match) {
+Functions::Switched Functions::set_traffic(const std::string& name, const std::vector<Live>& live,
+                                           const IfMatch& if_match, const std::string& message) {
     FunctionChange change(store_, name, if_match);
-    Switched switched;
-    switched.before = load_function(change.database(), change.id()).live;
+    return switch_to(change, live, Action::traffic, message);
+}
+
+Functions::Switched Functions::rollback(const std::string& name, std::optional<std::uint64_t> version,
+                                        const IfMatch& if_match, const std::string& message) {
+    FunctionChange change(store_, name, if_match);
     if (!version) {
+        const auto before = load_function(change.database(), change.id()).live;
         // Among equals the newest.
         const auto most = std::ranges::max_element(
-            switched.before, {}, [](const Live& live) { return std::pair(live.percent, live.version); });
-        if (most == switched.before.end())
+            before, {}, [](const Live& live) { return std::pair(live.percent, live.version); });
+        if (most == before.end())
             throw Conflict(fmt::format("{} has no live version to roll back from: name the version", name));
         auto older = change.database().prepare(
             "SELECT max(number) FROM version WHERE function = ? AND number < ? AND state = 'ready'");
@@ -148,17 +204,16 @@ Functions::Switched Functions::rollback(const std::string& name, std::optional<s
                                        most->version, name));
         version = older.natural(0);
     }
-    change.set_traffic({{*version, 100}});
-    const FunctionRecord now = change.commit();
-    switched.live = now.live;
-    switched.etag = now.etag();
-    return switched;
+    return switch_to(change, {{*version, 100}}, Action::rollback, message);
 }
 
 std::string Functions::set_routes(const std::string& name, const std::vector<Route>& routes, const IfMatch& if_match) {
     FunctionChange change(store_, name, if_match);
     change.take_routes(routes);
-    return change.commit().etag();
+    std::string subject;
+    for (const Route& route : routes)
+        subject += (subject.empty() ? "" : " ") + route.text();
+    return change.commit(event(Action::set_routes, tinykvm::brief(subject))).etag();
 }
 
 std::string Functions::set_env(const std::string& name, const std::string& variable,
@@ -177,7 +232,7 @@ std::string Functions::set_env(const std::string& name, const std::string& varia
             .bind(variable)
             .bind(*value)
             .run();
-    return change.commit().etag();
+    return change.commit(event(value ? Action::set_env : Action::unset_env, variable)).etag();
 }
 
 void Functions::remove(const std::string& name, const IfMatch& if_match) {
@@ -192,7 +247,7 @@ void Functions::remove_version(const std::string& name, std::uint64_t version, c
         if (part.version == version)
             throw Conflict(fmt::format("{} v{} is live: move its traffic to another version first", name, version));
     change.remove(version);
-    change.commit();
+    change.commit(event(Action::delete_version, fmt::format("v{}", version)));
 }
 
 } // namespace kvmserver::store

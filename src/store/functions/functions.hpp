@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/store/functions/function_change.hpp"
@@ -25,6 +26,7 @@ struct DeployRequest {
     std::string tenant = {};     // VersionRecord::tenant
     bool compress_later = false; // VersionInfo::compress_later
     bool warms_up = false;       // warmed() will follow
+    std::string message = {};    // Event::message
 };
 
 struct DeployResult {
@@ -81,7 +83,8 @@ struct RouteOwner {
 // Conflict (RouteTaken, StaleEtag), IndexDamaged, HostError.
 class Functions {
 public:
-    explicit Functions(Store& store) : store_(store) {}
+    // The history says that `author` made the changes. Who only reads needs none.
+    explicit Functions(Store& store, Author author = {}) : store_(store), author_(std::move(author)) {}
 
     // Creates the function if necessary. The caller must have a SnapshotHold of the snapshot.
     DeployResult deploy(const DeployRequest& request);
@@ -91,9 +94,11 @@ public:
         std::vector<Live> before, live;
         std::string etag;
     };
-    Switched set_traffic(const std::string& name, const std::vector<Live>& live, const IfMatch& if_match = {});
+    Switched set_traffic(const std::string& name, const std::vector<Live>& live, const IfMatch& if_match = {},
+                         const std::string& message = {});
     // Routes all requests to `version`, by default the newest ready one before the version that now has most requests.
-    Switched rollback(const std::string& name, std::optional<std::uint64_t> version = {}, const IfMatch& if_match = {});
+    Switched rollback(const std::string& name, std::optional<std::uint64_t> version = {}, const IfMatch& if_match = {},
+                      const std::string& message = {});
     std::string set_routes(const std::string& name, const std::vector<Route>& routes,
                            const IfMatch& if_match = {}); // etag
     // Sets a variable, or unsets it without a value (NotFound if it is not set). Returns the etag.
@@ -117,10 +122,15 @@ public:
     FunctionDetails describe(const std::string& name);
     std::vector<VersionInfo> versions(const std::string& name); // newest first
     VersionInfo version(const std::string& name, std::uint64_t number);
-    std::vector<RouteOwner> routes(); // of all functions
+    std::vector<Event> history(const std::string& name); // newest first, at most kMaxEvents
+    std::vector<RouteOwner> routes();                    // of all functions
 
 private:
+    Event event(Action action, std::string subject, const std::string& message = {}) const;
+    Switched switch_to(FunctionChange& change, const std::vector<Live>& live, Action action,
+                       const std::string& message);
     Store& store_;
+    Author author_;
 };
 
 } // namespace kvmserver::store

@@ -56,7 +56,11 @@ void Secrets::set(const std::string& function, const std::string& name, const st
     } else {
         FunctionChange change(store_, function, if_match);
         write(change.database(), change.id(), name, value);
-        change.commit();
+        Event event;
+        event.author = author_;
+        event.action = name_of(value ? Action::set_secret : Action::unset_secret);
+        event.subject = name;
+        change.commit(event);
     }
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/store/functions/function_change.hpp"
@@ -22,7 +23,8 @@ struct SecretInfo {
 // Secrets of one function, or (function "") shared ones that any function may request in its manifest.
 class Secrets {
 public:
-    explicit Secrets(Store& store) : store_(store) {}
+    // The function's history says that `author` made the changes. Who only reads needs none.
+    explicit Secrets(Store& store, Author author = {}) : store_(store), author_(std::move(author)) {}
     // Sets a secret, or unsets it without a value (NotFound if it is not set). `if_match` is a condition on the
     // function (StaleEtag); shared secrets have no etag (BadValue).
     void set(const std::string& function, const std::string& name, const std::optional<std::string>& value,
@@ -40,6 +42,7 @@ public:
 private:
     std::map<std::string, std::string> read(const std::string& function, bool granted_only);
     Store& store_;
+    Author author_;
 };
 
 } // namespace kvmserver::store
