@@ -204,7 +204,7 @@ Taken take_image(const Setup& setup, const Options& options, Booted booted, cons
         note_random_state(setup, options, *image);
         return {std::move(image)};
     }
-    const MachineImage* const cold = image.get();
+    const std::weak_ptr<MachineImage> cold = image; // not its address, which a later image may have
     std::string logged;
     if (on_cold) {
         auto copy = std::make_shared<MachineImage>(*image);
@@ -212,7 +212,7 @@ Taken take_image(const Setup& setup, const Options& options, Booted booted, cons
         on_cold(std::move(copy));
     }
     image = warmest_image(setup, options, std::move(image));
-    const bool is_cold = image.get() == cold;
+    const bool is_cold = image == cold.lock();
     if (!is_cold || !on_cold)
         note_random_state(setup, options, *image, logged);
     return {std::move(image), is_cold};

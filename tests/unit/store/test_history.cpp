@@ -217,7 +217,8 @@ TEST_CASE("a store of schema 4, and an index that is made anew, begin a history"
     }
     sqlite3* db = nullptr;
     REQUIRE(sqlite3_open((path / "index.db").c_str(), &db) == SQLITE_OK);
-    CHECK(sqlite3_exec(db, "DROP TABLE event; PRAGMA user_version = 4", nullptr, nullptr, nullptr) == SQLITE_OK);
+    const char* const back = "DROP TABLE event; ALTER TABLE version DROP COLUMN warms_until; PRAGMA user_version = 4";
+    CHECK(sqlite3_exec(db, back, nullptr, nullptr, nullptr) == SQLITE_OK);
     sqlite3_close(db);
     {
         Store store(path);
