@@ -57,8 +57,8 @@ public:
     StoreSource& source() { return source_; }
     store::Store& store(); // throws NotFound when there is none yet
     const ApiOptions& options() const { return options_; }
-    daemon::Control& control(); // throws Refused (503) when there is none
-    void changed();             // tells the daemon to read the store again
+    daemon::Control& control();              // throws Refused (503) when there is none
+    void changed();                          // tells the daemon to read the store again
     void superseded(const Digest& snapshot); // removes it once nothing needs it
     Staged& staged() { return staged_; }
     UploadQuota& uploads() { return uploads_; }

@@ -39,7 +39,6 @@ public:
     void require_totals(store::Store& store, const std::optional<Digest>& snapshot,
                         std::optional<std::uint64_t> instead_of = {}) const;
 
-
 private:
     std::string function_;
     std::optional<Ceilings> own_;

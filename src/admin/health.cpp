@@ -112,7 +112,8 @@ void info(Call& call) {
         const daemon::DaemonInfo daemon = control->info();
         object["daemon"] = {{"address", daemon.address},   {"port", daemon.port},
                             {"tls", daemon.tls},           {"started", time_text(daemon.started_ms)},
-                            {"draining", daemon.draining}, {"compresses_later", true}, {"takes_warmed", true}};
+                            {"draining", daemon.draining}, {"compresses_later", true},
+                            {"takes_warmed", true}};
         if (call.who.allows(store::kScopeRead, ""))
             object["daemon"].update({{"functions", daemon.functions},
                                      {"processes", daemon.processes},

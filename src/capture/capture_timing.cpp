@@ -185,7 +185,7 @@ std::string note_random_state(const Setup& setup, const Options& options, Machin
     const std::string left_out = find_random_state(image, options.verbose.general ? name : "");
     if (left_out.empty())
         return logged;
-    const std::string line =
+    std::string line =
         fmt::format("{}: not all of its random state is filled anew in every invocation: {}", name, left_out);
     if (options.strict_unique)
         throw UserError(ExitCode::failure, line + " (--strict-unique)");

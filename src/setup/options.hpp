@@ -51,7 +51,7 @@ struct Options {
     jail::Mode jail = jail::Mode::automatic; // --jail (run, snaprun)
     std::string cache;            // --cache: folder of unpacked copies (src/snapshot/page_cache.hpp); "" for none
     bool dev = false;             // run --dev: serve what a snapshot of the program would hold, for `dev`; implies http
-    EarlySnapshot early;    // snapshot
+    EarlySnapshot early;          // snapshot
     bool temporary = false;       // the snapshot's file will be removed: do not cache its pages
     bool strict_unique = false;   // --strict-unique: refuse to snapshot a program whose random values would repeat
     bool stats = false;           // --stats: counters at exit, to stderr

@@ -60,8 +60,8 @@ constexpr OptionSpec kTable[] = {
      .without_effect = kRun | kSnaprun},
     {.name = "temporary", .help = "the file will not stay", .offered = kSnapshot, .in_file = false}, // for `deploy`
     {.name = "hurry", .help = "compressed anew later", .offered = kSnapshot, .in_file = false}, // for `deploy`
-    {.name = "early", .kind = Kind::text, .value = "FILE", .help = "a snapshot from before --warmup auto", .offered = kSnapshot,
-     .in_file = false}, // for `deploy`
+    {.name = "early", .kind = Kind::text, .value = "FILE", .help = "a snapshot from before --warmup auto",
+     .offered = kSnapshot, .in_file = false}, // for `deploy`
     {.name = "parent", .kind = Kind::count, .value = "FD", .help = "a socket, for --early", .offered = kSnapshot,
      .in_file = false}, // for `deploy`
     {.name = "dev", .help = "serve what a snapshot would hold", .offered = kRun, .in_file = false}, // for `dev`

@@ -182,7 +182,7 @@ void require_unique(const Invocation& invocation, const SnapshotFile& file, Cont
 }
 
 Pushed push(Connection& platform, const SnapshotFile& file, bool quiet, Context& context) {
-    const Pushed pushed = platform.push(file.path());
+    Pushed pushed = platform.push(file.path());
     if (!quiet)
         context.err << fmt::format("{} {}, {} new\n", pushed.snapshot.substr(0, 7 + 12), bytes_text(pushed.bytes),
                                    bytes_text(pushed.new_bytes));
@@ -249,10 +249,9 @@ int deploy(const Invocation& invocation, Context& context) {
         context.out << fmt::format("{} ready, live: {}\n", what, live_text(result.at("live")));
     if (file.warms_up()) {
         context.out.flush();
-        if (const auto warmed =
-                warm_up(invocation, *platform, what,
-                        target_of({"functions", plan.name, "versions", number, "snapshot"}), pushed.snapshot, file,
-                        context)) {
+        if (const auto warmed = warm_up(invocation, *platform, what,
+                                        target_of({"functions", plan.name, "versions", number, "snapshot"}),
+                                        pushed.snapshot, file, context)) {
             pushed = *warmed;
             result["snapshot"] = pushed.snapshot;
         }

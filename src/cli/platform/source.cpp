@@ -143,8 +143,7 @@ Source find_source(const std::string& operand, const Context& context) {
 
 // `kvmserver snapshot`, which may write two files: one as soon as the program has booted, and one once it is warmed up.
 struct SnapshotFile::Warming {
-    Warming(const Manifest& manifest, bool quiet, bool hurry, bool early)
-        : captured(captured_if(quiet)) {
+    Warming(const Manifest& manifest, bool quiet, bool hurry, bool early) : captured(captured_if(quiet)) {
         auto [ours, theirs] = socket_pair();
         socket = std::move(ours);
         auto words = snapshot_words(manifest, folder / kMade, hurry);

@@ -15,7 +15,8 @@ namespace kvmserver::store {
 
 namespace {
 
-// Most warm-ups end in 10 s (--max-warmup-time). A later one is taken too, unless the snapshot was compressed meanwhile.
+// Most warm-ups end in 10 s (--max-warmup-time). A later one is taken too, unless the snapshot was compressed
+// meanwhile.
 constexpr std::int64_t kWarmUpMs = 10 * 60 * 1000;
 
 std::uint64_t next_version(FunctionChange& change) {
