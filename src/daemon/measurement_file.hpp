@@ -2,7 +2,7 @@
 // over to its successor, two of them add to the same points.
 //
 // A point is a step of time in which the function had requests; other steps have no point. Each request is in one point
-// of each span. A point takes about 60 bytes and a function at most about 400 points.
+// of each span. A point takes about 70 bytes and a function at most about 400 points.
 #pragma once
 #include <array>
 #include <cstddef>

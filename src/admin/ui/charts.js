@@ -5,9 +5,9 @@ const charts = (() => {
   const SVG = 'http://www.w3.org/2000/svg';
   const HEIGHT = 130;
   const SPANS = [
-    { span: '1h', label: '1 hour', step: 'minute', refresh: 5000 },
+    { span: '1h', label: '1 hour', step: 'a minute', refresh: 5000 },
     { span: '24h', label: '24 hours', step: '10 minutes', refresh: 30_000 },
-    { span: '7d', label: '7 days', step: 'hour', refresh: 60_000 },
+    { span: '7d', label: '7 days', step: 'an hour', refresh: 60_000 },
   ];
   const whole = (value) => value.toLocaleString('en');
   const latency = (us) => (us === null ? '–' : `≤ ${us >= 1e6 ? `${us / 1e6} s` : us >= 1000 ? `${us / 1000} ms` : `${us} µs`}`);
@@ -64,7 +64,7 @@ const charts = (() => {
       const most = values.length ? Math.max(...values) : valueOf(undefined, line, chart);
       return `${line.name ? `${line.name}: ` : ''}most ${chart.text(most)}, now ${chart.text(last)}`;
     };
-    const sum = chart.gaps ? '' : `${whole(points.reduce((all, point) => all + point[chart.lines[0].key], 0))} in all; a ${chosen.step}: `;
+    const sum = chart.gaps ? '' : `${whole(points.reduce((all, point) => all + point[chart.lines[0].key], 0))} in all; in ${chosen.step}: `;
     return sum + chart.lines.map(part).reverse().join('; ');
   }
 
