@@ -263,6 +263,16 @@ TEST_CASE("a clock that jumps loses nothing but what is out of reach") {
     CHECK(requests(world.points(day)) >= 3);
 }
 
+TEST_CASE("what was counted just before the clock is set back is not in the future") {
+    World world;
+    world.request();
+    world.now -= 120;
+    CHECK(requests(world.points(hour)) == 1);
+    world.measurements->tick();
+    CHECK(requests(world.points(hour)) == 1);
+    CHECK(world.points(hour).contains(kStart - 120));
+}
+
 TEST_CASE("percentiles are the bounds of their buckets") {
     Counts counts;
     CHECK(!counts.latency_us(50));
