@@ -31,6 +31,10 @@ void put_version_snapshot(Call& call);
 // history.cpp
 void list_history(Call& call);
 
+// measurements.cpp: needs the daemon
+void list_measurements(Call& call);
+void list_all_measurements(Call& call);
+
 // values.cpp
 void list_env(Call& call);
 void put_env(Call& call);
@@ -69,6 +73,7 @@ void logs(Call& call);
 // ui.cpp
 void ui_page(Call& call);
 void ui_script(Call& call);
+void ui_charts(Call& call);
 void ui_style(Call& call);
 
 } // namespace kvmserver::admin

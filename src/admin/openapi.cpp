@@ -15,6 +15,7 @@ extern "C" {
 extern const char kvmserver_openapi_shapes[], kvmserver_openapi_shapes_end[];
 extern const char kvmserver_openapi_daemon_shapes[], kvmserver_openapi_daemon_shapes_end[];
 extern const char kvmserver_openapi_history_shapes[], kvmserver_openapi_history_shapes_end[];
+extern const char kvmserver_openapi_measurement_shapes[], kvmserver_openapi_measurement_shapes_end[];
 extern const char kvmserver_openapi_parts[], kvmserver_openapi_parts_end[];
 }
 
@@ -38,6 +39,7 @@ public:
           shapes_(Json::parse(kvmserver_openapi_shapes, kvmserver_openapi_shapes_end)) {
         shapes_.update(Json::parse(kvmserver_openapi_daemon_shapes, kvmserver_openapi_daemon_shapes_end));
         shapes_.update(Json::parse(kvmserver_openapi_history_shapes, kvmserver_openapi_history_shapes_end));
+        shapes_.update(Json::parse(kvmserver_openapi_measurement_shapes, kvmserver_openapi_measurement_shapes_end));
     }
 
     Json whole() const {

@@ -77,13 +77,10 @@ bool passes(const std::string& name) {
 double ms(std::uint64_t us) { return static_cast<double>(us) / 1000; }
 
 json counts_json(const daemon::VersionMetrics& counted) {
-    std::uint64_t failed = 0;
-    for (const auto& [status, count] : counted.requests)
-        failed += status == 0 || status >= 500 ? count : 0;
     return {{"requests", counted.duration.count},
             {"duration_us", counted.duration.sum_us},
             {"cold_starts", counted.cold_starts},
-            {"failed", failed}};
+            {"failed", counted.failed()}};
 }
 
 // Includes versions that are no longer live: then the sums never fall, and the difference of two readings is a rate.

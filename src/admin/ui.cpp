@@ -1,4 +1,4 @@
-// /ui: the web page. Its three files hold no data and need no token; the script gets its data from /v1.
+// /ui: the web page. Its four files hold no data and need no token; the scripts get their data from /v1.
 #include <string_view>
 
 #include "src/admin/handlers.hpp"
@@ -6,6 +6,7 @@
 extern "C" {
 extern const char kvmserver_ui_html[], kvmserver_ui_html_end[];
 extern const char kvmserver_ui_js[], kvmserver_ui_js_end[];
+extern const char kvmserver_ui_charts[], kvmserver_ui_charts_end[];
 extern const char kvmserver_ui_css[], kvmserver_ui_css_end[];
 }
 
@@ -33,6 +34,9 @@ void reply_file(Call& call, const char* type, const char* begin, const char* end
 
 void ui_page(Call& call) { reply_file(call, "text/html; charset=utf-8", kvmserver_ui_html, kvmserver_ui_html_end); }
 void ui_script(Call& call) { reply_file(call, "text/javascript; charset=utf-8", kvmserver_ui_js, kvmserver_ui_js_end); }
+void ui_charts(Call& call) {
+    reply_file(call, "text/javascript; charset=utf-8", kvmserver_ui_charts, kvmserver_ui_charts_end);
+}
 void ui_style(Call& call) { reply_file(call, "text/css; charset=utf-8", kvmserver_ui_css, kvmserver_ui_css_end); }
 
 } // namespace kvmserver::admin

@@ -68,6 +68,8 @@ struct InvokeReply {
     std::string problem_code, problem_detail, problem_hint;
 };
 
+class Measurements; // measurements.hpp
+
 class Control {
 public:
     virtual ~Control() = default;
@@ -76,6 +78,7 @@ public:
     virtual std::vector<VersionLive> live() const = 0; // sorted by function and version
     virtual MetricsSnapshot metrics() const = 0;
     virtual LogStore& logs() = 0;
+    virtual Measurements& measurements() = 0;
     virtual std::shared_ptr<const CeilingsFile> ceilings() const = 0; // as last read
     virtual store::Store& store() = 0;                                // the daemon's own connection; thread-safe
 

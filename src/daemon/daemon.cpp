@@ -85,6 +85,7 @@ End run(Service& service, int signals) {
         std::erase_if(failed, [](pid_t pid) { return ::waitpid(pid, nullptr, WNOHANG) != 0; });
         // If the store is busy or broken for a moment, what is live stays as it is.
         try_to("look at the store", said, [&] { service.refresh(); });
+        service.tick();
     }
 }
 

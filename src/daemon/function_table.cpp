@@ -206,4 +206,12 @@ std::map<std::pair<std::string, std::uint64_t>, unsigned> FunctionTable::shares(
     return shares_;
 }
 
+std::set<std::pair<std::string, std::int64_t>> FunctionTable::functions() const {
+    const std::lock_guard lock(mutex_);
+    std::set<Identity> all;
+    for (const auto& [identity, destination] : functions_)
+        all.insert(identity);
+    return all;
+}
+
 } // namespace kvmserver::daemon

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <tuple>
 
@@ -40,6 +41,8 @@ public:
     std::shared_ptr<FunctionVersion> version(const std::string& function, std::uint64_t version);
     // Percentage of the requests, by function and version.
     std::map<std::pair<std::string, std::uint64_t>, unsigned> shares() const;
+    // Those that the table in use has: name, creation time in ms since 1970.
+    std::set<std::pair<std::string, std::int64_t>> functions() const;
 
 private:
     using Key = std::tuple<std::string, std::int64_t, std::uint64_t>; // name, creation time, version

@@ -46,6 +46,13 @@ void VersionMetrics::add(const VersionMetrics& other) {
     cpu_us += other.cpu_us;
 }
 
+std::uint64_t VersionMetrics::failed() const {
+    std::uint64_t failed = 0;
+    for (const auto& [status, count] : requests)
+        failed += status == 0 || status >= 500 ? count : 0;
+    return failed;
+}
+
 std::size_t Metrics::shard_of_this_thread() {
     static std::atomic<std::size_t> threads{0};
     thread_local const std::size_t mine = threads++ % kShards;

@@ -35,6 +35,7 @@ struct VersionMetrics {
     std::map<std::string, std::uint64_t> rejected; // queue-full, queue-timeout, not-live, not-restored, ...
     std::map<std::string, std::uint64_t> faults;   // program-failed, out-of-memory, worker-died, ...
     void add(const VersionMetrics& other);
+    std::uint64_t failed() const; // requests with status 500 or more, or without a reply
 };
 
 struct MetricsSnapshot {

@@ -138,6 +138,9 @@ void log_line(const std::string& line) {
 Service::Service(ServeOptions options, UniqueFd listening)
     : options_(std::move(options)), listening_(::fcntl(listening.get(), F_DUPFD_CLOEXEC, 0)), started_ms_(now_ms()),
       ceilings_(read_ceilings(options_.ceilings)), store_(options_.store), logs_(options_.store / "logs"),
+      measurements_(
+          store_.shared_folder(), [this] { return metrics_.snapshot(); },
+          [](const std::string& line) { log_line("kvmserver: " + line); }),
       access_log_(options_.access_log),
       to_stderr_(logs_.follow(
           {},
@@ -162,6 +165,7 @@ Service::Service(ServeOptions options, UniqueFd listening)
         front_.use_certificate(options_.certificate, options_.key);
     front_.add_listener(std::move(listening), tls);
     table_.refresh(true);
+    measurements_.keep([this] { return table_.functions(); });
 }
 
 Service::~Service() = default;
@@ -174,8 +178,10 @@ void Service::start() {
 }
 
 void Service::refresh() {
-    if (table_.refresh(false))
-        recompressor_.look();
+    if (!table_.refresh(false))
+        return;
+    recompressor_.look();
+    measurements_.keep([this] { return table_.functions(); });
 }
 
 void Service::drain(std::chrono::milliseconds patience) {
@@ -188,6 +194,7 @@ void Service::drain(std::chrono::milliseconds patience) {
     front_.wait_drained(patience);
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
     own_requests_.end(std::clamp(left, std::chrono::milliseconds(0), kOwnPatience));
+    measurements_.write();
 }
 
 // A step that fails does not prevent the others.
@@ -213,6 +220,7 @@ void Service::reload() {
             on_reload_();
     });
     step([&] { table_.refresh(true); });
+    step([&] { measurements_.keep([this] { return table_.functions(); }); });
     if (first)
         std::rethrow_exception(first);
 }

@@ -11,6 +11,7 @@
 #include "src/daemon/control.hpp"
 #include "src/daemon/daemon.hpp"
 #include "src/daemon/function_table.hpp"
+#include "src/daemon/measurements.hpp"
 #include "src/daemon/own_requests.hpp"
 #include "src/daemon/recompressor.hpp"
 #include "src/http/front.hpp"
@@ -30,7 +31,7 @@ public:
 
     void start();
     // Accepts no new connections. Waits up to `patience` for requests in flight, and for a shorter time for the
-    // daemon's own (invoke). Then the rest is refused.
+    // daemon's own (invoke). Then the rest is refused, and the measurements are written.
     void drain(std::chrono::milliseconds patience);
     int listening_fd() const { return listening_.get(); }
     std::string address() const; // where clients connect: ":8080", "127.0.0.1:8080"; for people
@@ -39,10 +40,13 @@ public:
     std::vector<VersionLive> live() const override;
     MetricsSnapshot metrics() const override;
     LogStore& logs() override { return logs_; }
+    Measurements& measurements() override { return measurements_; }
     std::shared_ptr<const CeilingsFile> ceilings() const override { return ceilings_.load(); }
     store::Store& store() override { return store_; }
     InvokeReply invoke(const InvokeRequest& request) override; // invoke.cpp
     void refresh() override;
+    // To be called often: what is due now and then.
+    void tick() { measurements_.tick(); }
     void superseded(const Digest& snapshot) override { recompressor_.superseded(snapshot); }
     void reload() override;
     // Sets what else reload() does: reloading the companion's files. {} removes it, and no call is running when this
@@ -68,6 +72,7 @@ private:
     store::Store store_;
     LogStore logs_;
     Metrics metrics_;
+    Measurements measurements_;
     AccessLog access_log_;
     std::shared_ptr<LogStore::Follower> to_stderr_;
     std::mutex reload_mutex_;

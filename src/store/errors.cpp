@@ -41,6 +41,7 @@ MissingChunk::MissingChunk(const Digest& digest)
 IndexDamaged::IndexDamaged(const std::string& path, const std::string& why)
     : UserError(ExitCode::failure,
                 fmt::format("{}: {}: stop what uses the store and run `kvmserver verify`, which repairs it",
-                            tinykvm::brief(path), tinykvm::brief(why))) {}
+                            tinykvm::brief(path), tinykvm::brief(why))),
+      why_(tinykvm::brief(why)) {}
 
 } // namespace kvmserver::store

@@ -82,6 +82,10 @@ private:
 class IndexDamaged : public UserError {
 public:
     IndexDamaged(const std::string& path, const std::string& why);
+    const std::string& why() const { return why_; }
+
+private:
+    std::string why_;
 };
 
 } // namespace kvmserver::store

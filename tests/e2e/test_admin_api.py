@@ -12,7 +12,8 @@ import admin
 import harness
 import pytest
 
-OPEN = {("GET", "/"), ("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/ui"), ("GET", "/ui/app.js"), ("GET", "/ui/style.css"),
+OPEN = {("GET", "/"), ("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/ui"), ("GET", "/ui/app.js"),
+        ("GET", "/ui/charts.js"), ("GET", "/ui/style.css"),
         ("GET", "/v1/openapi.json")}
 SCOPES = ["read", "invoke", "deploy", "admin"]
 # What a token of a scope may do besides.

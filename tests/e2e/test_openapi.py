@@ -215,6 +215,10 @@ def serves(ask: Asker) -> None:
         ask("GET", f"{path}?version=1&request_id=x", status=200)
         told = [json.loads(line) for line in ask("GET", f"{path}?requests=1&errors=1&grep=/crash", status=200).body.splitlines()]
         assert any(entry["stream"] == "request" and entry["status"] == 502 for entry in told), told
+    for path in ("/v1/functions/hello/measurements", "/v1/measurements"):
+        ask("GET", path, status=200)
+        ask("GET", f"{path}?span=7d", status=200)
+        ask("GET", f"{path}?span=2h", status=400, code="bad-value")
     ask("GET", "/v1/live", status=200)
     ask("GET", "/v1/info", status=200)
     ask("GET", "/metrics", status=200)
@@ -256,7 +260,7 @@ def refusals(ask: Asker) -> None:
 def test_every_reply_is_as_described(ask, snaps, snapshots, program) -> None:
     """Each endpoint of a real daemon, with every input, successful reply and most errors that the document has."""
     ask.snapshot_file = snapshots.of(program("c-epoll"))
-    for path in ("/healthz", "/readyz", "/", "/ui", "/ui/app.js", "/ui/style.css", "/v1", "/v1/openapi.json"):
+    for path in ("/healthz", "/readyz", "/", "/ui", "/ui/app.js", "/ui/charts.js", "/ui/style.css", "/v1", "/v1/openapi.json"):
         ask("GET", path, status=200)
     uploads(ask, *snaps)
     snap, other = (ask.upload(data) for data in snaps)

@@ -84,7 +84,7 @@ def choose(page: browser.Browser, name: str) -> None:
 
 def test_the_files_are_strict_about_themselves(site) -> None:
     import http.client
-    for path, kind in (("/ui", "text/html"), ("/ui/app.js", "text/javascript"), ("/ui/style.css", "text/css")):
+    for path, kind in (("/ui", "text/html"), ("/ui/app.js", "text/javascript"), ("/ui/charts.js", "text/javascript"), ("/ui/style.css", "text/css")):
         for method in ("GET", "HEAD"):
             client = http.client.HTTPConnection("127.0.0.1", site.port, timeout=harness.PATIENCE)
             client.request(method, path)
@@ -145,6 +145,44 @@ def test_requests_are_counted_and_logs_arrive(page, site, token) -> None:
     site.daemon.text("other", "/say/afterwards")
     page.wait_for_text("#logs", "says afterwards")
     assert "elsewhere" not in page.text("#logs")
+
+
+def test_charts_of_an_hour_a_day_and_a_week(page, site, token) -> None:
+    """Drawn from the daemon's measurements; told in words and in a table as well; the span is chosen by keyboard."""
+    for _ in range(3):
+        assert site.daemon.text("other", "/name") == "other"
+    slow = site.store("invoke", "other", "--path", "/sleep/9000", "--timeout", "0.3")  # unlike a death it has no effect on later tests
+    assert slow.status != 0, slow
+    sign_in(page, site, token, "#other")
+    note, label = "#chart-requests-note", "document.querySelector('#chart-requests').getAttribute('aria-label')"
+    page.wait_for("document.querySelectorAll('#chart-requests rect').length >= 1", "columns of requests")
+    page.wait_for("document.querySelectorAll('#chart-errors rect.bad').length >= 1", "columns of errors")
+    page.wait_for("document.querySelectorAll('#chart-latencies circle, #chart-latencies path').length >= 3", "median, 95%, 99%")
+    page.wait_for("document.querySelectorAll('#chart-cold-starts rect').length >= 1", "columns of cold starts")
+    assert "in all; in a minute: most" in page.text(note)
+    assert page.run(label) == f"Requests of the last 1 hour. {page.text(note)}"
+    assert "median: most ≤ " in page.text("#chart-latencies-note") and "99%: most ≤ " in page.text("#chart-latencies-note")
+    before = int(page.text(note).split()[0])
+    site.daemon.text("other", "/name")
+    page.wait_for(f"Number.parseInt(document.querySelector('{note}').innerText) > {before}", "the chart goes on by itself")
+
+    page.run("document.querySelector('#span-1h').focus()")
+    for name, step in (("24 hours", "10 minutes"), ("7 days", "an hour")):
+        page.key("ArrowRight", 39)
+        page.wait_for(f"{label}.startsWith('Requests of the last {name}.') && document.querySelectorAll('#chart-requests rect').length >= 1", name)
+        assert f"in all; in {step}: most" in page.text(note)
+    assert page.run("document.activeElement.value") == "7d"
+    page.click("#chart-table summary")
+    page.wait_for("document.querySelectorAll('#chart-rows tr').length >= 1", "the table")
+    cells = page.run("[...document.querySelector('#chart-rows tr').children].map((each) => each.innerText)")
+    assert len(cells) == 7 and int(cells[1]) > 4 and int(cells[2]) >= 1 and cells[3].startswith("≤ ")
+    choose(page, "hello")  # another function: its own charts, of the span that was chosen
+    page.wait_for(f"{label}.startsWith('Requests of the last 7 days.')", "the charts of hello")
+    asked = [url for url in page.requests if "/functions/hello/measurements" in url]
+    assert asked and all(url.endswith("?span=7d") for url in asked)
+    page.click("#sign-out")
+    page.wait_for("!document.querySelector('#login').hidden", "the page asks for a token")
+    assert page.run("document.querySelectorAll('#charts rect, #chart-rows tr').length") == 0
 
 
 def test_a_rollback_is_one_click_and_an_answer(page, site, token) -> None:
@@ -275,16 +313,19 @@ def test_nothing_scrolls_sideways(page, site, token, width) -> None:
     page.wait_for_text("#versions", "v1")
     site.daemon.text("hello", "/say/" + "x" * 300)
     page.wait_for_text("#logs", "x" * 300)
-    assert not page.run(wide)
+    page.click("#chart-table summary")
+    page.wait_for("document.querySelectorAll('#chart-rows tr').length >= 1", "the table")
+    wide_but = wide.replace("'body *'", "'body *:not(#chart-table *)'")  # the table scrolls by itself
+    assert not page.run(wide_but)
     page.click("#roll-back")
     page.wait_for_text("#confirm-text", "v1")
-    assert not page.run(wide)
+    assert not page.run(wide_but)
 
 
 def test_a_hostile_name_is_text(page, site, token) -> None:
     """Names are checked by the store; the page does not rely on that."""
     sign_in(page, site, token)
     one = {"name": HOSTILE, "live": [{"version": 1, "percent": 100}], "versions": 2, "routes": [HOSTILE], "etag": HOSTILE}
-    page.run(f"clearTimeout(state.timer); state.functions.push({json.dumps(one)}); state.chosen = {json.dumps(HOSTILE)}; show()")
+    page.run(f"clearTimeout(state.timer); request = () => new Promise(() => {{}}); state.functions.push({json.dumps(one)}); state.chosen = {json.dumps(HOSTILE)}; show()")
     assert HOSTILE in page.text("#functions") and HOSTILE in page.text("#name") and HOSTILE in page.text("#routes")
     assert page.run("[window.hurt, document.querySelectorAll('main img').length]") == [None, 0]

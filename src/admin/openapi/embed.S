@@ -10,5 +10,6 @@ kvmserver_openapi_\name\()_end:
     embedded shapes, shapes.json
     embedded daemon_shapes, daemon_shapes.json
     embedded history_shapes, history_shapes.json
+    embedded measurement_shapes, measurement_shapes.json
     embedded parts, parts.json
     .section .note.GNU-stack, "", @progbits

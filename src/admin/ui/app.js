@@ -260,6 +260,7 @@ const mayDeploy = () => state.caller.scopes.some((scope) => scope === 'deploy' |
 function showDetail() {
   const chosen = state.functions.find((one) => one.name === state.chosen);
   $('detail').hidden = !chosen;
+  charts.show(chosen?.name ?? '');
   if (!chosen) return;
   const [now, live, recent, speed] = [sum(state.readings.at(-1), chosen.name), liveOf(chosen.name), recentLatency(chosen.name), rates(chosen.name)];
   setText($('name'), chosen.name);
@@ -495,6 +496,7 @@ function signOut(why) {
   tell($('trouble'), '');
   tell($('login-trouble'), why);
   $('board').hidden = $('sign-out').hidden = true;
+  charts.show('');
   $('login').hidden = false;
   $('token').value = '';
   $('token').focus();

@@ -9,5 +9,6 @@ kvmserver_ui_\name\()_end:
 .endm
     embedded html, index.html
     embedded js, app.js
+    embedded charts, charts.js
     embedded css, style.css
     .section .note.GNU-stack, "", @progbits

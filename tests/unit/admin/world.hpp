@@ -16,6 +16,7 @@ public:
     std::vector<daemon::VersionLive> live() const override { return {}; }
     daemon::MetricsSnapshot metrics() const override { return {}; }
     daemon::LogStore& logs() override { return logs_; }
+    daemon::Measurements& measurements() override { throw std::logic_error("nothing is measured"); }
     std::shared_ptr<const CeilingsFile> ceilings() const override { return std::make_shared<CeilingsFile>(); }
     store::Store& store() override { throw std::logic_error("the API has its own"); }
     daemon::InvokeReply invoke(const daemon::InvokeRequest&) override { return {}; }
