@@ -22,7 +22,7 @@ RARE = {"bad-reply", "busy", "conflict", "disk-full", "failed", "function-failin
         "request-timeout", "stopping", "timed-out", "worker-died"}  # fmt: skip
 # A follower's reply has no end: test_a_followed_log_is_as_described.
 ELSEWHERE = {("function_logs", "query follow"), ("logs", "query follow")}
-FILL = {"name": "hello", "version": "1", "variable": "A", "secret": "S", "digest": "0" * 64, "id": "0" * 32, "token": "nobody"}
+FILL = {"file": "app.js", "name": "hello", "version": "1", "variable": "A", "secret": "S", "digest": "0" * 64, "id": "0" * 32, "token": "nobody"}
 
 
 class Asker:

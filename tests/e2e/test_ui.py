@@ -11,6 +11,7 @@ import pytest
 from serving import Daemon, Store
 
 HOSTILE = "<img src=x onerror=window.hurt=1>"
+SCRIPTS = sorted(path.name for path in (harness.ROOT / "src/admin/ui").glob("*.js"))
 POLICY = ("default-src 'none'", "script-src 'self'", "connect-src 'self'", "frame-ancestors 'none'")
 
 
@@ -84,7 +85,7 @@ def choose(page: browser.Browser, name: str) -> None:
 
 def test_the_files_are_strict_about_themselves(site) -> None:
     import http.client
-    for path, kind in (("/ui", "text/html"), ("/ui/app.js", "text/javascript"), ("/ui/style.css", "text/css")):
+    for path, kind in (("/ui", "text/html"), ("/ui/style.css", "text/css"), *((f"/ui/{each}", "text/javascript") for each in SCRIPTS)):
         for method in ("GET", "HEAD"):
             client = http.client.HTTPConnection("127.0.0.1", site.port, timeout=harness.PATIENCE)
             client.request(method, path)
@@ -285,6 +286,7 @@ def test_a_hostile_name_is_text(page, site, token) -> None:
     """Names are checked by the store; the page does not rely on that."""
     sign_in(page, site, token)
     one = {"name": HOSTILE, "live": [{"version": 1, "percent": 100}], "versions": 2, "routes": [HOSTILE], "etag": HOSTILE}
-    page.run(f"clearTimeout(state.timer); state.functions.push({json.dumps(one)}); state.chosen = {json.dumps(HOSTILE)}; show()")
+    page.run(f"""Promise.all([import('/ui/api.js'), import('/ui/app.js')]).then(([{{ state }}, {{ show }}]) => {{
+        clearTimeout(state.timer); state.functions.push({json.dumps(one)}); state.chosen = {json.dumps(HOSTILE)}; show(); }})""")
     assert HOSTILE in page.text("#functions") and HOSTILE in page.text("#name") and HOSTILE in page.text("#routes")
     assert page.run("[window.hurt, document.querySelectorAll('main img').length]") == [None, 0]

@@ -1,4 +1,4 @@
-// Embeds the files of the web page from the source tree.
+// Embeds the files of the web page from the source tree. ui.cpp names them.
     .section .rodata
 .macro embedded name, file
     .globl kvmserver_ui_\name
@@ -8,6 +8,10 @@ kvmserver_ui_\name:
 kvmserver_ui_\name\()_end:
 .endm
     embedded html, index.html
-    embedded js, app.js
     embedded css, style.css
+    embedded api, api.js
+    embedded app, app.js
+    embedded logs, logs.js
+    embedded page, page.js
+    embedded versions, versions.js
     .section .note.GNU-stack, "", @progbits
