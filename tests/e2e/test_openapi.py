@@ -205,6 +205,9 @@ def changes(ask: Asker) -> None:
 def serves(ask: Asker) -> None:
     invoke = "/v1/functions/hello/invoke"
     ask("POST", invoke, b"abc", 200, Kvmserver_Header="X: y")
+    ask("POST", invoke, b"abc", 200, Kvmserver_Headers=json.dumps(["X: y", "Z: a, b"]))
+    for wrong in ("X: y", '{"X": "y"}', '[1]', '["X"]', '["X: y\\r\\nZ: z"]'):
+        ask("POST", invoke, b"abc", 400, "bad-value", Kvmserver_Headers=wrong)
     ask("POST", invoke + "?method=POST&path=/echo&version=1&timeout=20", b"abc", 200)
     ask("POST", invoke + "?path=/nowhere", status=404)
     ask("POST", invoke + "?path=/crash", status=502, code="program-failed")
