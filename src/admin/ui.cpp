@@ -13,10 +13,15 @@
 #define KVMSERVER_UI_FILE(name) extern "C" const char kvmserver_ui_##name[], kvmserver_ui_##name##_end[]
 KVMSERVER_UI_FILE(html);
 KVMSERVER_UI_FILE(css);
+KVMSERVER_UI_FILE(about);
 KVMSERVER_UI_FILE(api);
 KVMSERVER_UI_FILE(app);
+KVMSERVER_UI_FILE(dialog);
+KVMSERVER_UI_FILE(invoke);
 KVMSERVER_UI_FILE(logs);
 KVMSERVER_UI_FILE(page);
+KVMSERVER_UI_FILE(traffic);
+KVMSERVER_UI_FILE(values);
 KVMSERVER_UI_FILE(versions);
 #undef KVMSERVER_UI_FILE
 
@@ -34,10 +39,15 @@ struct File {
 constexpr File kPage{"", "text/html; charset=utf-8", kvmserver_ui_html, kvmserver_ui_html_end};
 constexpr File kFiles[] = {
     {"style.css", "text/css; charset=utf-8", kvmserver_ui_css, kvmserver_ui_css_end},
+    {"about.js", kScript, kvmserver_ui_about, kvmserver_ui_about_end},
     {"api.js", kScript, kvmserver_ui_api, kvmserver_ui_api_end},
     {"app.js", kScript, kvmserver_ui_app, kvmserver_ui_app_end},
+    {"dialog.js", kScript, kvmserver_ui_dialog, kvmserver_ui_dialog_end},
+    {"invoke.js", kScript, kvmserver_ui_invoke, kvmserver_ui_invoke_end},
     {"logs.js", kScript, kvmserver_ui_logs, kvmserver_ui_logs_end},
     {"page.js", kScript, kvmserver_ui_page, kvmserver_ui_page_end},
+    {"traffic.js", kScript, kvmserver_ui_traffic, kvmserver_ui_traffic_end},
+    {"values.js", kScript, kvmserver_ui_values, kvmserver_ui_values_end},
     {"versions.js", kScript, kvmserver_ui_versions, kvmserver_ui_versions_end},
 };
 

@@ -1,7 +1,12 @@
 // The page of the daemon. What the API says may be hostile (names, log lines): it becomes text nodes and nothing else.
-import { $, add, bytes, count, draw, duration, make, setText, tell, versionsText } from './page.js';
-import { api, pathOf, state } from './api.js';
+import { $, add, bytes, count, draw, duration, focusOn, make, setText, tell, versionsText } from './page.js';
+import { api, chosenFunction, pathOf, state, unread } from './api.js';
+import { closeDialog } from './dialog.js';
 import { showHistory, showVersions } from './versions.js';
+import { showInvoke } from './invoke.js';
+import { showTraffic } from './traffic.js';
+import { showValues } from './values.js';
+import { showFirstSteps, showSettings } from './about.js';
 import { follow, stopFollowing } from './logs.js';
 
 const PERIOD = 2000;      // ms between two readings of the counters
@@ -173,12 +178,15 @@ function showList() {
     setText(memory, bytes(total(liveOf(one.name), 'memory_bytes')));
   });
   $('list-card').querySelector('.head').hidden = !shown.length;
-  tell($('no-functions'), shown.length ? '' : wanted ? 'No function has this in its name.' : 'There are no functions yet: kvmserver deploy app.snap --name hello');
+  tell($('no-functions'), shown.length || !state.functions.length ? '' : 'No function has this in its name.');
+  showFirstSteps(!state.functions.length);
 }
 
 function showDetail() {
-  const chosen = state.functions.find((one) => one.name === state.chosen);
+  const chosen = chosenFunction();
+  const hadFocus = $('detail').contains(document.activeElement);
   $('detail').hidden = !chosen;
+  if (!chosen && hadFocus) focusOn(null);
   if (!chosen) return;
   const [now, live, recent, speed] = [sum(state.readings.at(-1), chosen.name), liveOf(chosen.name), recentLatency(chosen.name), rates(chosen.name)];
   setText($('name'), chosen.name);
@@ -202,17 +210,22 @@ export function show() {
   showDetail();
 }
 
+// What changes with the function's ETag. `fresh`: another function was chosen, so forms are empty again.
+function showParts(fresh) {
+  for (const part of [showVersions, showHistory, showTraffic, showInvoke, showValues, showSettings]) part(fresh);
+}
+
 // ---- readings
 
 async function readVersions() {
-  const chosen = state.functions.find((one) => one.name === state.chosen);
+  const chosen = chosenFunction();
   const settled = !state.versions.list.some((one) => one.compress_later || one.warms_up); // these keep the etag
   if (!chosen || (state.versions.etag === chosen.etag && settled)) return;
-  const [{ versions }, { events }] = await Promise.all(['versions', 'history'].map((part) => api('GET', `${pathOf(chosen.name)}/${part}`)));
+  const parts = ['', '/versions', '/history', '/secrets'].map((part) => api('GET', pathOf(chosen.name) + part));
+  const [details, { versions }, { events }, { secrets }] = await Promise.all(parts);
   if (chosen.name !== state.chosen) return;
-  state.versions = { etag: chosen.etag, list: versions, events };
-  showVersions();
-  showHistory();
+  state.versions = { etag: chosen.etag, list: versions, events, details, secrets };
+  showParts(false);
 }
 
 async function read() {
@@ -246,12 +259,11 @@ async function readAgain() {
 function choose(name, byHand = false, followed = false) {
   if (name === state.chosen) return;
   state.chosen = name;
-  state.versions = { etag: '', list: [], events: [] };
+  state.versions = unread();
   const address = name ? `#${encodeURIComponent(name)}` : location.pathname;
   if (byHand) history.pushState(null, '', address);
   else if (!followed) history.replaceState(null, '', address);
-  showVersions();
-  showHistory();
+  showParts(true);
   show();
   follow();
   readVersions().catch((error) => tell($('trouble'), error.message));
@@ -264,8 +276,8 @@ function signOut(why) {
   clearTimeout(state.timer);
   stopFollowing();
   sessionStorage.removeItem('kvmserver-token');
-  Object.assign(state, { token: '', caller: null, functions: [], live: [], readings: [], chosen: '', versions: { etag: '', list: [], events: [] } });
-  if ($('confirm').open) $('confirm').close();
+  Object.assign(state, { token: '', caller: null, functions: [], live: [], readings: [], chosen: '', versions: unread() });
+  closeDialog();
   for (const id of ['tiles', 'functions', 'versions', 'history', 'logs', 'daemon']) $(id).replaceChildren();
   tell($('trouble'), '');
   tell($('login-trouble'), why);

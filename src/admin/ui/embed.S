@@ -9,9 +9,14 @@ kvmserver_ui_\name\()_end:
 .endm
     embedded html, index.html
     embedded css, style.css
+    embedded about, about.js
     embedded api, api.js
     embedded app, app.js
+    embedded dialog, dialog.js
+    embedded invoke, invoke.js
     embedded logs, logs.js
     embedded page, page.js
+    embedded traffic, traffic.js
+    embedded values, values.js
     embedded versions, versions.js
     .section .note.GNU-stack, "", @progbits

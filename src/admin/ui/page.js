@@ -26,6 +26,52 @@ export function tell(element, text) {
   element.hidden = text === '';
 }
 
+// One line beside a field, which is then marked as invalid; '' if it is right.
+export function wrong(id, text) {
+  tell($(`${id}-wrong`), text);
+  if (text) $(id).setAttribute('aria-invalid', 'true');
+  else $(id).removeAttribute('aria-invalid');
+  return text !== '';
+}
+
+// Focuses the first field that is wrong, of those that were checked.
+export function focusWrong(form) { form.querySelector('[aria-invalid]')?.focus(); }
+
+// Makes the options of a <select> anew. What was chosen stays so if it is still there, else it is `otherwise`.
+export function keepValue(select, rebuild, otherwise = '') {
+  const before = select.value;
+  rebuild();
+  const found = [before, String(otherwise)].find((value) => [...select.options].some((one) => one.value === value));
+  if (found !== undefined) select.value = found;
+}
+
+// Pairs of a name and a value into a <dl>.
+export function pairs(target, list) {
+  target.replaceChildren();
+  for (const [name, value] of list) {
+    const box = add(target, 'div', {});
+    add(box, 'dt', {}, name);
+    add(box, 'dd', {}, value);
+  }
+}
+
+// ---- the focus, when what had it is made anew: `data-key` names the same thing again
+
+const visible = (element) => element?.isConnected && element.checkVisibility();
+
+// The element, what has its key now, the function's name, or the filter: the first of these that is on the page.
+export function focusOn(element) {
+  const key = element?.dataset?.key;
+  const again = key && document.querySelector(`[data-key="${CSS.escape(key)}"]`);
+  [element, again, $('name'), $('filter')].find(visible)?.focus();
+}
+
+export function keepFocus(list, rebuild) {
+  const had = list.contains(document.activeElement) ? document.activeElement : null;
+  rebuild();
+  if (had && !$('confirm').open) focusOn(had);
+}
+
 // ---- values for people
 
 export const count = (value) => value.toLocaleString('en', { maximumFractionDigits: value < 10 ? 1 : 0 });

@@ -1,6 +1,7 @@
 // The versions of the chosen function, its history, and rolling back.
-import { $, add, bytes, setText, tell, versionsText } from './page.js';
-import { api, changed, mayDeploy, pathOf, state } from './api.js';
+import { $, add, bytes, keepFocus, versionsText } from './page.js';
+import { api, chosenFunction, ifMatch, mayDeploy, pathOf, state } from './api.js';
+import { ask, refuse } from './dialog.js';
 
 // The versions that roll back could choose, as the API does without a version: ready ones before the live one.
 function olderVersions() {
@@ -9,6 +10,10 @@ function olderVersions() {
 }
 
 export function showVersions() {
+  keepFocus($('versions'), listVersions);
+}
+
+function listVersions() {
   $('versions').replaceChildren();
   $('roll-back').hidden = !mayDeploy() || !olderVersions().length;
   for (const one of state.versions.list) {
@@ -17,7 +22,7 @@ export function showVersions() {
     if (one.percent) add(text, 'span', { class: 'live' }, one.percent === 100 ? 'live ' : `live ${one.percent}% `);
     add(text, 'small', {}, `${new Date(one.created).toLocaleString()} · ${bytes(one.bytes)}${one.percent ? '' : ` · ${one.state}`}`);
     if (one.percent === 100 || one.state !== 'ready' || !mayDeploy()) continue;
-    add(item, 'button', { class: 'quiet', 'data-version': one.version }, 'Make live').addEventListener('click', () => askRollBack(one.version));
+    add(item, 'button', { class: 'quiet', 'data-version': one.version, 'data-key': `make-live-${one.version}` }, 'Make live').addEventListener('click', () => askRollBack(one.version));
   }
 }
 
@@ -42,51 +47,27 @@ export function showHistory() {
   }
 }
 
-const plan = { name: '', version: 0, etag: '' };
-
-function openDialog(title, text, possible) {
-  setText($('confirm-title'), title);
-  tell($('confirm-text'), text);
-  tell($('confirm-result'), '');
-  $('confirm-yes').hidden = $('confirm-reason').hidden = !possible;
-  $('confirm-message').value = '';
-  $('confirm-yes').disabled = false;
-  setText($('confirm-no'), possible ? 'Cancel' : 'Close');
-  if (!$('confirm').open) $('confirm').showModal();
-}
-
-function report(text, trouble) {
-  $('confirm-result').className = trouble ? 'trouble' : '';
-  tell($('confirm-result'), text);
-  $('confirm-yes').hidden = $('confirm-reason').hidden = true;
-  setText($('confirm-no'), 'Close');
-}
-
 // Without a version: to the one that was live before.
 async function askRollBack(version) {
-  const chosen = state.functions.find((one) => one.name === state.chosen);
+  const chosen = chosenFunction();
   if (!chosen) return;
+  const path = `${pathOf(chosen.name)}/rollback`;
   try {
-    const change = await api('POST', `${pathOf(chosen.name)}/rollback?dry_run=1`, { body: version ? { version } : {} });
-    Object.assign(plan, { name: chosen.name, version: change.live[0].version, etag: chosen.etag });
-    openDialog(`Roll back ${chosen.name}?`, `Live now: ${versionsText(change.before)}. New requests go to v${plan.version}; those in flight finish where they are.`, true);
+    const change = await api('POST', `${path}?dry_run=1`, { body: version ? { version } : {} });
+    const target = change.live[0].version;
+    ask({
+      title: `Roll back ${chosen.name}?`,
+      text: `Live now: ${versionsText(change.before)}. New requests go to v${target}; those in flight finish where they are.`,
+      yes: 'Roll back',
+      reason: true,
+      act: async (message) => {
+        const done = await api('POST', path, { body: { version: target, message }, headers: ifMatch(chosen.etag) });
+        return `Done: ${chosen.name} ${versionsText(done.before)} → ${versionsText(done.live)}`;
+      },
+    });
   } catch (error) {
-    openDialog(`${chosen.name} cannot be rolled back`, '', false);
-    report(error.message, true);
+    refuse(`${chosen.name} cannot be rolled back`, error);
   }
-}
-
-async function rollBack() {
-  $('confirm-yes').disabled = true;
-  try { // not if somebody changed the function since the question was asked
-    const done = await api('POST', `${pathOf(plan.name)}/rollback`, { body: { version: plan.version, message: $('confirm-message').value.trim() }, headers: { 'If-Match': `"${plan.etag}"` } });
-    report(`Done: ${plan.name} ${versionsText(done.before)} → ${versionsText(done.live)}`, false);
-  } catch (error) {
-    report(error.message, true);
-  }
-  changed();
 }
 
 $('roll-back').addEventListener('click', () => askRollBack());
-$('confirm-yes').addEventListener('click', rollBack);
-$('confirm-no').addEventListener('click', () => $('confirm').close());
