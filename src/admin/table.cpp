@@ -78,7 +78,8 @@ constexpr Endpoint kEndpoints[] = {
      {.id = "delete_secret", .headers = {"If-Match"}, .replies = {{200, "ValueUnset"}},
       .problems = {"changed"}}},
     {"POST", "/v1/functions/{name}/invoke", Of::function, kScopeInvoke, invoke, "send it a request",
-     {.id = "invoke", .query = {"method", "path", "version", "timeout"}, .headers = {"Kvmserver-Header", "Kvmserver-Headers"},
+     {.id = "invoke", .query = {"method", "path", "version", "timeout"},
+      .headers = {"Kvmserver-Header", "Kvmserver-Headers"},
       .body = "FunctionRequest",
       .replies = {
        {200, "FunctionReply", {"Kvmserver-Version", "Kvmserver-Request-Id", "Kvmserver-Cold", "Server-Timing"}},

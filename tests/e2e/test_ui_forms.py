@@ -53,6 +53,10 @@ def test_a_request_and_its_reply(page, site, invoker) -> None:
     page.fill("#invoke-body", "")
     invoke(page, "/name", "Status 200")
     assert page.text("#invoke-reply-body") == "old" and facts_of_reply(page)["version"] == "v1"
+    page.click("#sign-out")
+    page.wait_for("!document.querySelector('#login').hidden", "signed out")
+    assert page.run("['#invoke-reply-body', '#invoke-facts'].map((each) => document.querySelector(each).textContent).join('')") == "", "nothing is left"
+    assert page.run("document.querySelector('#invoke-path').value") == "/"
 
 
 def test_a_reply_that_is_no_success(page, site, invoker) -> None:

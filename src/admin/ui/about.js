@@ -39,7 +39,7 @@ export function showSettings() {
 
 export function showFirstSteps(none) {
   $('first-steps').hidden = !none;
-  tell($('first-steps-note'), mayDeploy() ? '' : `This token (${state.caller.scopes.join(', ')}) may not deploy.`);
+  tell($('first-steps-note'), mayDeploy() ? '' : `This token (${(state.caller?.scopes ?? []).join(', ')}) may not deploy.`);
   setText($('first-steps-login'), `kvmserver login ${location.origin} --name here`);
 }
 

@@ -46,8 +46,9 @@ export const pathOf = (name) => `/v1/functions/${encodeURIComponent(name)}`;
 export const chosenFunction = () => state.functions.find((one) => one.name === state.chosen);
 export const ifMatch = (etag) => ({ 'If-Match': `"${etag}"` }); // not if somebody changed the function meanwhile
 
-export const mayInvoke = () => state.caller.scopes.some((scope) => scope === 'invoke' || scope === 'admin');
-export const mayDeploy = () => state.caller.scopes.some((scope) => scope === 'deploy' || scope === 'admin');
+const may = (what) => state.caller?.scopes.some((scope) => scope === what || scope === 'admin') ?? false;
+export const mayInvoke = () => may('invoke');
+export const mayDeploy = () => may('deploy');
 
 // After a change by this page: what it shows is read again at once.
 export const changed = () => document.dispatchEvent(new Event('kvmserver-changed'));

@@ -278,7 +278,8 @@ function signOut(why) {
   sessionStorage.removeItem('kvmserver-token');
   Object.assign(state, { token: '', caller: null, functions: [], live: [], readings: [], chosen: '', versions: unread() });
   closeDialog();
-  for (const id of ['tiles', 'functions', 'versions', 'history', 'logs', 'daemon']) $(id).replaceChildren();
+  showParts(true); // nothing that was typed or answered is left for who comes next
+  for (const id of ['tiles', 'functions', 'history', 'logs', 'daemon']) $(id).replaceChildren();
   tell($('trouble'), '');
   tell($('login-trouble'), why);
   $('board').hidden = $('sign-out').hidden = true;

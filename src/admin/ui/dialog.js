@@ -71,6 +71,6 @@ $('confirm-no').addEventListener('click', closeDialog);
 $('confirm').addEventListener('close', () => {
   if ($('confirm').open) return; // the event comes with the next frame: it may be of the question before
   question = null;
-  // The browser gives it back, unless what had it is gone.
-  if (!document.activeElement || document.activeElement === document.body) focusOn(opener);
+  const at = document.activeElement; // the browser gives it back, unless what had it is gone
+  if (!at || at === document.body || $('confirm').contains(at)) focusOn(opener);
 });

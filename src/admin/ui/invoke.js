@@ -67,6 +67,7 @@ async function showReply(reply) {
 function clearReply() {
   pairs($('invoke-facts'), []);
   $('invoke-reply-parts').hidden = true;
+  for (const id of ['invoke-reply-body', 'invoke-reply-headers']) setText($(id), '');
   tell($('invoke-trouble'), '');
   setText($('invoke-said'), '');
 }

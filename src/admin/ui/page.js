@@ -66,7 +66,12 @@ export function focusOn(element) {
   [element, again, $('name'), $('filter')].find(visible)?.focus();
 }
 
-export function keepFocus(list, rebuild) {
+// Makes a list anew if `what` it shows is not what it shows already: a button that is replaced while the mouse is down
+// on it is not clicked.
+export function keepFocus(list, what, rebuild) {
+  const text = JSON.stringify(what);
+  if (list.shown === text) return;
+  list.shown = text;
   const had = list.contains(document.activeElement) ? document.activeElement : null;
   rebuild();
   if (had && !$('confirm').open) focusOn(had);

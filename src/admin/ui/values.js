@@ -76,8 +76,11 @@ async function submit(kind, event) {
 
 export function showValues(fresh) {
   const { details, secrets } = state.versions;
-  keepFocus($('env-list'), () => list(env, Object.entries(details?.env ?? {}).map(([name, value]) => ({ name, value }))));
-  keepFocus($('secret-list'), () => list(secret, secrets.map(({ name, changed: at }) => ({ name, note: `set ${new Date(at).toLocaleString()}` }))));
+  const variables = Object.entries(details?.env ?? {}).map(([name, value]) => ({ name, value }));
+  const names = secrets.map(({ name, changed: at }) => ({ name, note: `set ${new Date(at).toLocaleString()}` }));
+  for (const [kind, values] of [[env, variables], [secret, names]]) {
+    keepFocus($(`${kind.id}-list`), [state.chosen, details !== null, values, mayDeploy()], () => list(kind, values));
+  }
   for (const { id } of [env, secret]) {
     $(`${id}-form`).hidden = !mayDeploy();
     if (!fresh) continue;

@@ -10,7 +10,7 @@ function olderVersions() {
 }
 
 export function showVersions() {
-  keepFocus($('versions'), listVersions);
+  keepFocus($('versions'), [state.chosen, state.versions.list, mayDeploy()], listVersions);
 }
 
 function listVersions() {
