@@ -2,8 +2,8 @@
 # Installs what kvmserver needs on Debian 12. Does nothing when all of it is there.
 #   scripts/setup.sh           to build and try kvmserver
 #   scripts/setup.sh --demo    also for what scripts/demo.sh builds and counts
-#   scripts/setup.sh --tests   also for the tests, the programs in functions/ and the benchmarks; packages of PyPI and
-#                              promtool go into build/ (KVMSERVER_BUILD names another folder)
+#   scripts/setup.sh --tests   also for the tests, the programs in functions/ and the benchmarks; packages of PyPI,
+#                              promtool and axe-core go into build/ (KVMSERVER_BUILD names another folder)
 #   scripts/setup.sh --nightly also for what only scripts/nightly.sh tests
 set -euo pipefail
 
@@ -108,6 +108,17 @@ install_promtool() {
     rm -rf "$folder"
 }
 
+# What tests/e2e/test_ui_access.py runs on the web page.
+axe_version=4.14.1
+install_axe() {
+    local folder=${KVMSERVER_BUILD:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build}/axe
+    grep -qsF "\"version\": \"$axe_version\"" "$folder/node_modules/axe-core/package.json" && return
+    say "fetching axe-core"
+    mkdir -p "$folder"
+    npm install --silent --no-save --no-package-lock --no-audit --no-fund --ignore-scripts --prefix "$folder" \
+        "axe-core@$axe_version" >&2 || say "axe-core could not be fetched: tests of the page's accessibility are skipped"
+}
+
 packages=("${build_packages[@]}")
 with_tests=0
 case "${1-}" in
@@ -136,4 +147,5 @@ install_missing "${packages[@]}"
 if ((with_tests)); then
     install_python_packages
     install_promtool
+    install_axe
 fi

@@ -72,8 +72,6 @@ void logs(Call& call);
 
 // ui.cpp
 void ui_page(Call& call);
-void ui_script(Call& call);
-void ui_charts(Call& call);
-void ui_style(Call& call);
+void ui_file(Call& call);
 
 } // namespace kvmserver::admin

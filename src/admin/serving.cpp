@@ -1,6 +1,7 @@
 // /metrics, /v1/live, invoke and reload: endpoints that need the daemon.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "src/admin/handlers.hpp"
@@ -33,6 +34,20 @@ std::pair<std::string, std::string> header_from(std::string_view line) {
     return {std::string(name), std::string(http::trimmed(line.substr(colon + 1)))};
 }
 
+// A browser joins headers of one name into one, and values may hold commas: so there is also a JSON array of them.
+void add_headers(const std::string& text, std::vector<std::pair<std::string, std::string>>& headers) {
+    const json list = json::parse(text, nullptr, false);
+    if (!list.is_array() || !std::ranges::all_of(list, [](const json& each) { return each.is_string(); }))
+        throw store::BadValue(R"(Kvmserver-Headers: it must be a JSON array of "NAME: VALUE")");
+    for (const json& each : list) {
+        auto header = header_from(each.get<std::string>());
+        for (const char c : header.second) // JSON may escape what ends a line
+            if ((static_cast<unsigned char>(c) < ' ' && c != '\t') || c == 0x7f)
+                throw store::BadValue(fmt::format("Kvmserver-Headers: {} holds a control character", header.first));
+        headers.push_back(std::move(header));
+    }
+}
+
 double seconds_of(Call& call) {
     const auto text = call.query("timeout");
     if (!text)
@@ -61,6 +76,8 @@ daemon::InvokeRequest asked(Call& call) {
     for (const auto& [name, value] : call.request.headers)
         if (http::equal_nocase(name, "Kvmserver-Header"))
             asked.headers.push_back(header_from(value));
+        else if (http::equal_nocase(name, "Kvmserver-Headers"))
+            add_headers(value, asked.headers);
     asked.timeout_seconds = seconds_of(call);
     asked.body = call.body(kMaxBody);
     return asked;

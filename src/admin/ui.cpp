@@ -1,17 +1,57 @@
-// /ui: the web page. Its four files hold no data and need no token; the scripts get their data from /v1.
+// /ui: the web page. Its files hold no data and need no token; the scripts get their data from /v1.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
 #include <string_view>
 
 #include "src/admin/handlers.hpp"
+#include "src/store/errors.hpp"
+#include "tinykvm/base/text.hpp"
 
+// In ui/embed.S.
 extern "C" {
 extern const char kvmserver_ui_html[], kvmserver_ui_html_end[];
-extern const char kvmserver_ui_js[], kvmserver_ui_js_end[];
-extern const char kvmserver_ui_charts[], kvmserver_ui_charts_end[];
 extern const char kvmserver_ui_css[], kvmserver_ui_css_end[];
+extern const char kvmserver_ui_about[], kvmserver_ui_about_end[];
+extern const char kvmserver_ui_api[], kvmserver_ui_api_end[];
+extern const char kvmserver_ui_app[], kvmserver_ui_app_end[];
+extern const char kvmserver_ui_charts[], kvmserver_ui_charts_end[];
+extern const char kvmserver_ui_dialog[], kvmserver_ui_dialog_end[];
+extern const char kvmserver_ui_invoke[], kvmserver_ui_invoke_end[];
+extern const char kvmserver_ui_logs[], kvmserver_ui_logs_end[];
+extern const char kvmserver_ui_page[], kvmserver_ui_page_end[];
+extern const char kvmserver_ui_traffic[], kvmserver_ui_traffic_end[];
+extern const char kvmserver_ui_values[], kvmserver_ui_values_end[];
+extern const char kvmserver_ui_versions[], kvmserver_ui_versions_end[];
 }
 
 namespace kvmserver::admin {
 namespace {
+
+constexpr const char* kScript = "text/javascript; charset=utf-8";
+
+struct File {
+    std::string_view name;
+    const char* type;
+    const char *begin, *end;
+};
+
+constexpr File kPage{"", "text/html; charset=utf-8", kvmserver_ui_html, kvmserver_ui_html_end};
+constexpr File kFiles[] = {
+    {"style.css", "text/css; charset=utf-8", kvmserver_ui_css, kvmserver_ui_css_end},
+    {"about.js", kScript, kvmserver_ui_about, kvmserver_ui_about_end},
+    {"api.js", kScript, kvmserver_ui_api, kvmserver_ui_api_end},
+    {"app.js", kScript, kvmserver_ui_app, kvmserver_ui_app_end},
+    {"charts.js", kScript, kvmserver_ui_charts, kvmserver_ui_charts_end},
+    {"dialog.js", kScript, kvmserver_ui_dialog, kvmserver_ui_dialog_end},
+    {"invoke.js", kScript, kvmserver_ui_invoke, kvmserver_ui_invoke_end},
+    {"logs.js", kScript, kvmserver_ui_logs, kvmserver_ui_logs_end},
+    {"page.js", kScript, kvmserver_ui_page, kvmserver_ui_page_end},
+    {"traffic.js", kScript, kvmserver_ui_traffic, kvmserver_ui_traffic_end},
+    {"values.js", kScript, kvmserver_ui_values, kvmserver_ui_values_end},
+    {"versions.js", kScript, kvmserver_ui_versions, kvmserver_ui_versions_end},
+};
 
 // Only these files may run, requests go only to our origin, and no page may frame ours. The icon is a data: URL.
 constexpr const char* kPolicy =
@@ -19,9 +59,9 @@ constexpr const char* kPolicy =
     "'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-void reply_file(Call& call, const char* type, const char* begin, const char* end) {
-    call.reply_bytes(200, std::string_view(begin, static_cast<std::size_t>(end - begin)),
-                     {{"Content-Type", type},
+void reply_file(Call& call, const File& file) {
+    call.reply_bytes(200, std::string_view(file.begin, static_cast<std::size_t>(file.end - file.begin)),
+                     {{"Content-Type", file.type},
                       {"Content-Security-Policy", kPolicy},
                       {"X-Content-Type-Options", "nosniff"},
                       {"Referrer-Policy", "no-referrer"},
@@ -32,11 +72,14 @@ void reply_file(Call& call, const char* type, const char* begin, const char* end
 
 } // namespace
 
-void ui_page(Call& call) { reply_file(call, "text/html; charset=utf-8", kvmserver_ui_html, kvmserver_ui_html_end); }
-void ui_script(Call& call) { reply_file(call, "text/javascript; charset=utf-8", kvmserver_ui_js, kvmserver_ui_js_end); }
-void ui_charts(Call& call) {
-    reply_file(call, "text/javascript; charset=utf-8", kvmserver_ui_charts, kvmserver_ui_charts_end);
+void ui_page(Call& call) { reply_file(call, kPage); }
+
+void ui_file(Call& call) {
+    const std::string& name = call.param("file");
+    const auto* const file = std::ranges::find(kFiles, name, &File::name);
+    if (file == std::end(kFiles))
+        throw store::NotFound(fmt::format("the page has no file \"{}\"", tinykvm::brief(name)));
+    reply_file(call, *file);
 }
-void ui_style(Call& call) { reply_file(call, "text/css; charset=utf-8", kvmserver_ui_css, kvmserver_ui_css_end); }
 
 } // namespace kvmserver::admin

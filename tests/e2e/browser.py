@@ -1,4 +1,4 @@
-"""Headless Chromium, driven over its DevTools pipe: no library and no port. Used by test_ui.py."""
+"""Headless Chromium, driven over its DevTools pipe: no library and no port. Used by test_ui*.py."""
 import base64
 import fcntl
 import json
@@ -134,13 +134,31 @@ class Browser:
         self.click(selector)
         self.call("Input.insertText", text=text)
 
-    def key_enter(self) -> None:
-        for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r" if kind == "keyDown" else "")
+    def fill(self, selector: str, text: str) -> None:
+        """Types over what is there."""
+        self.click(selector)
+        self.run(f"document.querySelector({json.dumps(selector)}).select()")
+        if text:
+            self.call("Input.insertText", text=text)
+        else:
+            self.key("Backspace", 8)
 
-    def key(self, name: str, code: int) -> None:
+    def choose(self, selector: str, value: str) -> None:
+        """An option of a <select>, whose list is not part of the page."""
+        self.run(f"(() => {{ const one = document.querySelector({json.dumps(selector)}); one.value = {json.dumps(value)};"
+                 " one.dispatchEvent(new Event('change', { bubbles: true })); })()")
+
+    def key(self, name: str, code: int, text: str = "") -> None:
+        """`code`: https://www.w3.org/TR/uievents/#fixed-virtual-key-codes"""
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code)
+            self.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code, text=text if kind == "keyDown" else "")
+
+    def key_enter(self) -> None:
+        self.key("Enter", 13, "\r")
+
+    def focused(self) -> str:
+        """The id of what has the focus; "" without one."""
+        return self.run("document.activeElement?.id ?? ''")
 
     def size(self, width: int, height: int, mobile: bool = False) -> None:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)

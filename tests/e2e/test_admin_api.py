@@ -12,8 +12,7 @@ import admin
 import harness
 import pytest
 
-OPEN = {("GET", "/"), ("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/ui"), ("GET", "/ui/app.js"),
-        ("GET", "/ui/charts.js"), ("GET", "/ui/style.css"),
+OPEN = {("GET", "/"), ("GET", "/healthz"), ("GET", "/readyz"), ("GET", "/ui"), ("GET", "/ui/{file}"),
         ("GET", "/v1/openapi.json")}
 SCOPES = ["read", "invoke", "deploy", "admin"]
 # What a token of a scope may do besides.
@@ -49,7 +48,7 @@ def endpoints(listener) -> list[dict]:
 
 
 def filled(path: str, name: str = "theirs-x") -> str:
-    for parameter, value in {"name": name, "version": "1", "variable": "A", "secret": "S", "digest": "0" * 64, "id": "0" * 32,
+    for parameter, value in {"name": name, "file": "app.js", "version": "1", "variable": "A", "secret": "S", "digest": "0" * 64, "id": "0" * 32,
                              "token": "nobody"}.items():  # fmt: skip
         path = path.replace("{%s}" % parameter, value)
     assert "{" not in path, path

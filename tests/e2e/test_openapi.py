@@ -22,7 +22,7 @@ RARE = {"bad-reply", "busy", "conflict", "disk-full", "failed", "function-failin
         "request-timeout", "stopping", "timed-out", "worker-died"}  # fmt: skip
 # A follower's reply has no end: test_a_followed_log_is_as_described.
 ELSEWHERE = {("function_logs", "query follow"), ("logs", "query follow")}
-FILL = {"name": "hello", "version": "1", "variable": "A", "secret": "S", "digest": "0" * 64, "id": "0" * 32, "token": "nobody"}
+FILL = {"file": "app.js", "name": "hello", "version": "1", "variable": "A", "secret": "S", "digest": "0" * 64, "id": "0" * 32, "token": "nobody"}
 
 
 class Asker:
@@ -205,6 +205,9 @@ def changes(ask: Asker) -> None:
 def serves(ask: Asker) -> None:
     invoke = "/v1/functions/hello/invoke"
     ask("POST", invoke, b"abc", 200, Kvmserver_Header="X: y")
+    ask("POST", invoke, b"abc", 200, Kvmserver_Headers=json.dumps(["X: y", "Z: a, b"]))
+    for wrong in ("X: y", '{"X": "y"}', '[1]', '["X"]', '["X: y\\r\\nZ: z"]'):
+        ask("POST", invoke, b"abc", 400, "bad-value", Kvmserver_Headers=wrong)
     ask("POST", invoke + "?method=POST&path=/echo&version=1&timeout=20", b"abc", 200)
     ask("POST", invoke + "?path=/nowhere", status=404)
     ask("POST", invoke + "?path=/crash", status=502, code="program-failed")

@@ -1,90 +1,19 @@
 """The web page at /ui, in a real browser."""
 import json
-import os
-import pathlib
-import pwd
 import urllib.parse
 
-import browser
 import harness
 import pytest
-from serving import Daemon, Store
+from ui_site import choose, fact, page, row, sign_in, site, token  # noqa: F401
 
 HOSTILE = "<img src=x onerror=window.hurt=1>"
+SCRIPTS = sorted(path.name for path in (harness.ROOT / "src/admin/ui").glob("*.js"))
 POLICY = ("default-src 'none'", "script-src 'self'", "connect-src 'self'", "frame-ancestors 'none'")
-
-
-class Site:
-    """A daemon with two versions of `hello`, and one of `other`."""
-
-    def __init__(self, folder: pathlib.Path, node: dict) -> None:
-        self.store = Store(folder)
-        for text in ("old", "new"):
-            self.store.deploy_probe(node, "hello", text)
-        self.store.deploy_probe(node, "other", "other")
-        self.port = harness.free_port()
-        self.origin = f"http://127.0.0.1:{self.port}"
-        self.url = f"{self.origin}/ui"
-        self.user = pwd.getpwuid(os.geteuid()).pw_name
-        self.daemon = Daemon(self.store, "--admin", f"127.0.0.1:{self.port}")
-
-    def token(self, name: str, *options: str) -> str:
-        return self.store.json("token", "create", name, *options)["token"]
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory, program):
-    site = Site(tmp_path_factory.mktemp("ui").resolve(), program("node-http"))
-    yield site
-    site.daemon.close()
-
-
-@pytest.fixture(scope="module")
-def token(site) -> str:
-    return site.token("page", "--scope", "deploy")
-
-
-@pytest.fixture
-def page(site, tmp_path):
-    """A browser with a profile of its own; no page of ours may ask anything of others, or make the browser complain."""
-    if browser.PROGRAM is None:
-        pytest.skip("there is no chromium: scripts/setup.sh --tests")
-    page = browser.Browser(tmp_path)
-    try:
-        yield page
-        foreign = [url for url in page.requests if not url.startswith((site.origin + "/", "data:image/svg+xml,"))]
-        assert page.requests and not foreign
-        assert not [line for line in page.complaints if "401" not in line and "412" not in line]
-    finally:
-        page.close()
-
-
-def sign_in(page: browser.Browser, site: Site, token: str, where: str = "") -> None:
-    page.go(site.url + where)
-    page.type("#token", token)
-    page.key_enter()
-    page.wait_for_text("#functions", "hello")
-
-
-def row(page: browser.Browser, name: str) -> list[str]:
-    """What the list says of a function: name and state, requests a second, errors, memory."""
-    rows = page.run("[...document.querySelectorAll('#functions .row')].map((row) => [...row.children].map((each) => each.innerText))")
-    return next(each for each in rows if each[0].split("\n")[0] == name)
-
-
-def fact(page: browser.Browser, name: str) -> str:
-    return page.run("Object.fromEntries([...document.querySelectorAll('#facts div')].map((box) => [...box.children].map((each) => each.innerText)))")[name]
-
-
-def choose(page: browser.Browser, name: str) -> None:
-    page.run(f"[...document.querySelectorAll('#functions .row')].forEach((row, i) => row.id = 'row-' + row.querySelector('b').innerText)")
-    page.click(f"#row-{name}")
-    page.wait_for_text("#name", name)
 
 
 def test_the_files_are_strict_about_themselves(site) -> None:
     import http.client
-    for path, kind in (("/ui", "text/html"), ("/ui/app.js", "text/javascript"), ("/ui/charts.js", "text/javascript"), ("/ui/style.css", "text/css")):
+    for path, kind in (("/ui", "text/html"), ("/ui/style.css", "text/css"), *((f"/ui/{each}", "text/javascript") for each in SCRIPTS)):
         for method in ("GET", "HEAD"):
             client = http.client.HTTPConnection("127.0.0.1", site.port, timeout=harness.PATIENCE)
             client.request(method, path)
@@ -326,6 +255,7 @@ def test_a_hostile_name_is_text(page, site, token) -> None:
     """Names are checked by the store; the page does not rely on that."""
     sign_in(page, site, token)
     one = {"name": HOSTILE, "live": [{"version": 1, "percent": 100}], "versions": 2, "routes": [HOSTILE], "etag": HOSTILE}
-    page.run(f"clearTimeout(state.timer); request = () => new Promise(() => {{}}); state.functions.push({json.dumps(one)}); state.chosen = {json.dumps(HOSTILE)}; show()")
+    page.run(f"""Promise.all([import('/ui/api.js'), import('/ui/app.js')]).then(([{{ state }}, {{ show }}]) => {{
+        clearTimeout(state.timer); window.fetch = () => new Promise(() => {{}}); state.functions.push({json.dumps(one)}); state.chosen = {json.dumps(HOSTILE)}; show(); }})""")
     assert HOSTILE in page.text("#functions") and HOSTILE in page.text("#name") and HOSTILE in page.text("#routes")
     assert page.run("[window.hurt, document.querySelectorAll('main img').length]") == [None, 0]

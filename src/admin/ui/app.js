@@ -1,91 +1,18 @@
 // The page of the daemon. What the API says may be hostile (names, log lines): it becomes text nodes and nothing else.
-'use strict';
+import { $, add, bytes, count, draw, duration, focusOn, make, setText, tell, versionsText } from './page.js';
+import { api, chosenFunction, pathOf, state, unread } from './api.js';
+import { closeDialog } from './dialog.js';
+import { showHistory, showVersions } from './versions.js';
+import { showInvoke } from './invoke.js';
+import { showTraffic } from './traffic.js';
+import { showValues } from './values.js';
+import { showFirstSteps, showSettings } from './about.js';
+import { showCharts } from './charts.js';
+import { follow, stopFollowing } from './logs.js';
 
 const PERIOD = 2000;      // ms between two readings of the counters
 const KEPT = 60;          // readings: two minutes of them
 const WINDOW = 60_000;    // ms that the latency histogram is of
-const MOST_LINES = 1000;  // of logs on the page
-const MOST_BYTES = 1 << 20; // of one log line that has no end yet
-
-const $ = (id) => document.getElementById(id);
-const state = {
-  token: sessionStorage.getItem('kvmserver-token') ?? '',
-  caller: null,      // of /v1/info
-  functions: [],     // of /v1/functions
-  live: [],          // of /v1/live
-  bounds: [],        // upper ends of the latency buckets, in us; one more bucket is above the last
-  readings: [],      // {at, sums by function}, oldest first
-  chosen: '',        // name of a function
-  versions: { etag: '', list: [], events: [] }, // of the chosen function, with its history
-  timer: 0,
-};
-
-// ---- elements
-
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children.map(String)); // strings become text nodes
-  return element;
-}
-
-const add = (parent, ...what) => parent.appendChild(make(...what));
-
-function draw(svg, tag, attributes, text = '') {
-  const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.textContent = text;
-  svg.append(element);
-}
-
-const setText = (element, text) => { if (element.textContent !== text) element.textContent = text; };
-
-function tell(element, text) {
-  setText(element, text);
-  element.hidden = text === '';
-}
-
-// ---- values for people
-
-const count = (value) => value.toLocaleString('en', { maximumFractionDigits: value < 10 ? 1 : 0 });
-const versionsText = (live) => live.map((part) => (part.percent === 100 ? `v${part.version}` : `v${part.version} ${part.percent}%`)).join(' + ');
-
-function bytes(value) {
-  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
-  let unit = 0;
-  for (; value >= 1000 && unit < units.length - 1; unit++) value /= 1024;
-  return `${value.toFixed(value < 10 && unit ? 1 : 0)} ${units[unit]}`;
-}
-
-const duration = (us) => (us >= 1e6 ? `${us / 1e6} s` : us >= 1000 ? `${us / 1000} ms` : `${us} µs`);
-
-// ---- the API
-
-class Problem extends Error {
-  constructor(status, document) {
-    const { title = `Status ${status}`, detail = '', hint = '' } = document;
-    super(`${title}${detail && `: ${detail}`}${hint && `\nHint: ${hint}`}`);
-    this.status = status;
-    this.detail = detail;
-  }
-}
-
-async function request(method, path, { body, headers = {}, signal } = {}) {
-  let reply;
-  try {
-    reply = await fetch(path, {
-      method, signal, body: body && JSON.stringify(body), cache: 'no-store', credentials: 'omit', redirect: 'error',
-      headers: { Authorization: `Bearer ${state.token}`, ...headers },
-    });
-  } catch (error) {
-    if (signal?.aborted) throw error;
-    throw new Problem(0, { title: 'The daemon does not answer', detail: error.message, hint: 'does kvmserver serve still run? The page tries again by itself' });
-  }
-  if (!reply.ok) throw new Problem(reply.status, await reply.json().catch(() => ({})));
-  return reply;
-}
-const api = async (method, path, more) => (await request(method, path, more)).json();
-const pathOf = (name) => `/v1/functions/${encodeURIComponent(name)}`;
 
 // ---- counters: each reading holds sums since the daemon began, so two of them give a rate
 
@@ -252,15 +179,16 @@ function showList() {
     setText(memory, bytes(total(liveOf(one.name), 'memory_bytes')));
   });
   $('list-card').querySelector('.head').hidden = !shown.length;
-  tell($('no-functions'), shown.length ? '' : wanted ? 'No function has this in its name.' : 'There are no functions yet: kvmserver deploy app.snap --name hello');
+  tell($('no-functions'), shown.length || !state.functions.length ? '' : 'No function has this in its name.');
+  showFirstSteps(!state.functions.length);
 }
 
-const mayDeploy = () => state.caller.scopes.some((scope) => scope === 'deploy' || scope === 'admin');
-
 function showDetail() {
-  const chosen = state.functions.find((one) => one.name === state.chosen);
+  const chosen = chosenFunction();
+  const hadFocus = $('detail').contains(document.activeElement);
   $('detail').hidden = !chosen;
-  charts.show(chosen?.name ?? '');
+  showCharts(chosen?.name ?? '');
+  if (!chosen && hadFocus) focusOn(null);
   if (!chosen) return;
   const [now, live, recent, speed] = [sum(state.readings.at(-1), chosen.name), liveOf(chosen.name), recentLatency(chosen.name), rates(chosen.name)];
   setText($('name'), chosen.name);
@@ -277,64 +205,29 @@ function showDetail() {
   drawLatency($('latency'), recent);
 }
 
-// The versions that roll back could choose, as the API does without a version: ready ones before the live one.
-function olderVersions() {
-  const live = state.versions.list.reduce((most, one) => (one.percent > (most?.percent ?? 0) ? one : most), null);
-  return live ? state.versions.list.filter((one) => one.version < live.version && one.state === 'ready') : [];
-}
-
-function showVersions() {
-  $('versions').replaceChildren();
-  $('roll-back').hidden = !mayDeploy() || !olderVersions().length;
-  for (const one of state.versions.list) {
-    const item = add($('versions'), 'li', {});
-    const text = add(item, 'span', {}, `v${one.version} `);
-    if (one.percent) add(text, 'span', { class: 'live' }, one.percent === 100 ? 'live ' : `live ${one.percent}% `);
-    add(text, 'small', {}, `${new Date(one.created).toLocaleString()} · ${bytes(one.bytes)}${one.percent ? '' : ` · ${one.state}`}`);
-    if (one.percent === 100 || one.state !== 'ready' || !mayDeploy()) continue;
-    add(item, 'button', { class: 'quiet', 'data-version': one.version }, 'Make live').addEventListener('click', () => askRollBack(one.version));
-  }
-}
-
-const authorText = ({ kind, name }) => (kind === 'user' ? name : `${kind} ${name}`.trim()) || 'somebody';
-
-function changeText(event) {
-  const sizes = [event.bytes, event.new_bytes].map((value, i) => value !== undefined && `${bytes(value)}${i ? ' new' : ''}`);
-  return [event.change, sizes.filter(Boolean).join(', ')].filter(Boolean).join('; ');
-}
-
-function showHistory() {
-  const { events, etag } = state.versions;
-  $('history').replaceChildren();
-  $('history').hidden = !events.length;
-  $('no-history').hidden = !etag || events.length > 0;
-  for (const one of events) {
-    const item = add($('history'), 'li', {});
-    add(item, 'span', {}, `${one.action} ${one.subject}`);
-    add(item, 'small', {}, `${authorText(one.author)} · ${new Date(one.time).toLocaleString()}`);
-    if (one.message) add(item, 'em', {}, one.message);
-    if (changeText(one)) add(item, 'small', {}, changeText(one));
-  }
-}
-
-function show() {
+export function show() {
   if (!state.readings.length) return;
   showTiles();
   showList();
   showDetail();
 }
 
+// What changes with the function's ETag. `fresh`: another function was chosen, so forms are empty again.
+function showParts(fresh) {
+  for (const part of [showVersions, showHistory, showTraffic, showInvoke, showValues, showSettings]) part(fresh);
+}
+
 // ---- readings
 
 async function readVersions() {
-  const chosen = state.functions.find((one) => one.name === state.chosen);
+  const chosen = chosenFunction();
   const settled = !state.versions.list.some((one) => one.compress_later || one.warms_up); // these keep the etag
   if (!chosen || (state.versions.etag === chosen.etag && settled)) return;
-  const [{ versions }, { events }] = await Promise.all(['versions', 'history'].map((part) => api('GET', `${pathOf(chosen.name)}/${part}`)));
+  const parts = ['', '/versions', '/history', '/secrets'].map((part) => api('GET', pathOf(chosen.name) + part));
+  const [details, { versions }, { events }, { secrets }] = await Promise.all(parts);
   if (chosen.name !== state.chosen) return;
-  state.versions = { etag: chosen.etag, list: versions, events };
-  showVersions();
-  showHistory();
+  state.versions = { etag: chosen.etag, list: versions, events, details, secrets };
+  showParts(false);
 }
 
 async function read() {
@@ -368,135 +261,31 @@ async function readAgain() {
 function choose(name, byHand = false, followed = false) {
   if (name === state.chosen) return;
   state.chosen = name;
-  state.versions = { etag: '', list: [], events: [] };
+  state.versions = unread();
   const address = name ? `#${encodeURIComponent(name)}` : location.pathname;
   if (byHand) history.pushState(null, '', address);
   else if (!followed) history.replaceState(null, '', address);
-  showVersions();
-  showHistory();
+  showParts(true);
   show();
   follow();
   readVersions().catch((error) => tell($('trouble'), error.message));
   if (byHand && name && $('detail').getBoundingClientRect().top > innerHeight * 0.7) $('detail').scrollIntoView({ behavior: 'smooth' });
 }
 
-// ---- rolling back
-
-const plan = { name: '', version: 0, etag: '' };
-
-function openDialog(title, text, possible) {
-  setText($('confirm-title'), title);
-  tell($('confirm-text'), text);
-  tell($('confirm-result'), '');
-  $('confirm-yes').hidden = $('confirm-reason').hidden = !possible;
-  $('confirm-message').value = '';
-  $('confirm-yes').disabled = false;
-  setText($('confirm-no'), possible ? 'Cancel' : 'Close');
-  if (!$('confirm').open) $('confirm').showModal();
-}
-
-function report(text, trouble) {
-  $('confirm-result').className = trouble ? 'trouble' : '';
-  tell($('confirm-result'), text);
-  $('confirm-yes').hidden = $('confirm-reason').hidden = true;
-  setText($('confirm-no'), 'Close');
-}
-
-// Without a version: to the one that was live before.
-async function askRollBack(version) {
-  const chosen = state.functions.find((one) => one.name === state.chosen);
-  if (!chosen) return;
-  try {
-    const change = await api('POST', `${pathOf(chosen.name)}/rollback?dry_run=1`, { body: version ? { version } : {} });
-    Object.assign(plan, { name: chosen.name, version: change.live[0].version, etag: chosen.etag });
-    openDialog(`Roll back ${chosen.name}?`, `Live now: ${versionsText(change.before)}. New requests go to v${plan.version}; those in flight finish where they are.`, true);
-  } catch (error) {
-    openDialog(`${chosen.name} cannot be rolled back`, '', false);
-    report(error.message, true);
-  }
-}
-
-async function rollBack() {
-  $('confirm-yes').disabled = true;
-  try { // not if somebody changed the function since the question was asked
-    const done = await api('POST', `${pathOf(plan.name)}/rollback`, { body: { version: plan.version, message: $('confirm-message').value.trim() }, headers: { 'If-Match': `"${plan.etag}"` } });
-    report(`Done: ${plan.name} ${versionsText(done.before)} → ${versionsText(done.live)}`, false);
-  } catch (error) {
-    report(error.message, true);
-  }
-  readAgain();
-}
-
-// ---- logs
-
-let following = null; // AbortController of the stream
-
-function addLines(lines) {
-  const box = $('logs');
-  const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 30;
-  for (const line of lines) {
-    const row = make('div', line.stream === 'daemon' ? { class: 'daemon' } : {});
-    if (line.ms) add(row, 'span', { class: 'when' }, new Date(line.ms).toLocaleTimeString('en-GB'));
-    if (line.function) add(row, 'span', { class: 'who' }, `${line.function} v${line.version}`);
-    row.append(String(line.text));
-    box.append(row);
-  }
-  while (box.children.length > MOST_LINES) box.firstChild.remove();
-  if (atEnd) box.scrollTop = box.scrollHeight;
-}
-
-// One stream, until it ends. Lines up to `seen` are on the page already. Returns the last one's id.
-async function readLogs(path, seen, signal) {
-  const reply = await request('GET', path, { signal });
-  setText($('logs-state'), 'following');
-  const [reader, decoder] = [reply.body.getReader(), new TextDecoder()];
-  let rest = '';
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return seen.id;
-    const parts = (rest + decoder.decode(value, { stream: true })).split('\n');
-    rest = parts.pop().slice(0, MOST_BYTES);
-    const lines = parts.filter(Boolean).map((part) => JSON.parse(part)).filter((line) => !line.id || line.id > seen.id);
-    for (const line of lines) seen.id = Math.max(seen.id, line.id ?? 0);
-    addLines(lines);
-  }
-}
-
-async function follow() {
-  following?.abort();
-  const control = following = new AbortController();
-  $('logs').replaceChildren();
-  setText($('logs-of'), state.chosen ? `of ${state.chosen}` : 'of all functions');
-  if (!state.chosen && state.caller.prefix) return setText($('logs-state'), 'choose a function: this token is not for all');
-  const path = `${state.chosen ? `${pathOf(state.chosen)}/logs` : '/v1/logs'}?follow=1&tail=200`;
-  const seen = { id: 0 };
-  while (!control.signal.aborted) {
-    setText($('logs-state'), 'connecting');
-    let text = 'the stream ended; connecting again';
-    try {
-      await readLogs(path, seen, control.signal);
-    } catch (error) {
-      if (control.signal.aborted || error.status === 401) return;
-      text = error instanceof Problem ? error.message : 'the stream broke off; connecting again';
-    }
-    setText($('logs-state'), text);
-    await new Promise((resume) => setTimeout(resume, PERIOD));
-  }
-}
-
 // ---- who asks
 
 function signOut(why) {
   clearTimeout(state.timer);
-  following?.abort();
+  stopFollowing();
   sessionStorage.removeItem('kvmserver-token');
-  Object.assign(state, { token: '', caller: null, functions: [], live: [], readings: [], chosen: '', versions: { etag: '', list: [], events: [] } });
-  if ($('confirm').open) $('confirm').close();
-  for (const id of ['tiles', 'functions', 'versions', 'history', 'logs', 'daemon']) $(id).replaceChildren();
+  Object.assign(state, { token: '', caller: null, functions: [], live: [], readings: [], chosen: '', versions: unread() });
+  closeDialog();
+  showParts(true); // nothing that was typed or answered is left for who comes next
+  for (const id of ['tiles', 'functions', 'history', 'logs', 'daemon']) $(id).replaceChildren();
   tell($('trouble'), '');
   tell($('login-trouble'), why);
   $('board').hidden = $('sign-out').hidden = true;
-  charts.show('');
+  showCharts('');
   $('login').hidden = false;
   $('token').value = '';
   $('token').focus();
@@ -538,11 +327,8 @@ $('login-form').addEventListener('submit', (event) => {
 });
 $('sign-out').addEventListener('click', () => signOut(''));
 $('filter').addEventListener('input', show);
-$('roll-back').addEventListener('click', () => askRollBack());
-$('confirm-yes').addEventListener('click', rollBack);
-$('confirm-no').addEventListener('click', () => $('confirm').close());
-$('logs-clear').addEventListener('click', () => $('logs').replaceChildren());
 document.addEventListener('visibilitychange', () => { if (!document.hidden && state.caller) readAgain(); });
+document.addEventListener('kvmserver-changed', readAgain);
 addEventListener('resize', show);
 addEventListener('popstate', () => { if (state.caller) choose(nameInAddress(), false, true); }); // Back, or an edited #name
 if (state.token) trySignIn();

@@ -1,4 +1,4 @@
-// Embeds the files of the web page from the source tree.
+// Embeds the files of the web page from the source tree. ui.cpp names them.
     .section .rodata
 .macro embedded name, file
     .globl kvmserver_ui_\name
@@ -8,7 +8,16 @@ kvmserver_ui_\name:
 kvmserver_ui_\name\()_end:
 .endm
     embedded html, index.html
-    embedded js, app.js
-    embedded charts, charts.js
     embedded css, style.css
+    embedded about, about.js
+    embedded api, api.js
+    embedded app, app.js
+    embedded charts, charts.js
+    embedded dialog, dialog.js
+    embedded invoke, invoke.js
+    embedded logs, logs.js
+    embedded page, page.js
+    embedded traffic, traffic.js
+    embedded values, values.js
+    embedded versions, versions.js
     .section .note.GNU-stack, "", @progbits
