@@ -253,3 +253,9 @@ def test_another_owner_may_not(store, serve, deploy, program) -> None:
     assert (reply.status, problem["code"]) == (409, "conflict") and "somebody else" in problem["detail"]
     assert deployed.ended() == 0
     assert versions(store, "ci-one")[0]["snapshot"] != cold["snapshot"]
+
+
+@pytest.mark.parametrize("words", [["--early", "x"], ["--parent", "3"], ["--early", "x", "--parent", "y"], ["--early", "x", "--parent", "-1"]])
+def test_what_deploy_says_to_snapshot_alone(words) -> None:
+    done = harness.kvmserver("snapshot", "-o", "/tmp/none.snap", *words, "/bin/true")
+    assert done.status == 2 and "--parent" in done.err and done.err.count("\n") == 1, done

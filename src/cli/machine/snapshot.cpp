@@ -2,12 +2,28 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <charconv>
+#include <optional>
+#include <string>
+#include <system_error>
 
 #include "src/cli/machine/machine_command.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
 namespace {
+
+std::optional<int> parent_socket(const Invocation& invocation) {
+    const auto given = invocation.settings.find("parent");
+    if (given == invocation.settings.end())
+        return std::nullopt;
+    const std::string& text = given->second.values.front();
+    int socket = -1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), socket);
+    if (error != std::errc() || end != text.data() + text.size() || socket < 0)
+        throw tinykvm::UserError(tinykvm::ExitCode::usage, "--parent: '" + text + "' is not a descriptor");
+    return socket;
+}
 
 // The parent is told that the early snapshot is complete. Once it is live, the parent asks for the warmed-up one, which
 // would take CPU time from that before.
@@ -36,10 +52,11 @@ int snapshot(const MachineAction& action, const Invocation& invocation, Context&
         usage("snapshot needs a PROGRAM, or one in a [run] section of kvmserver.toml; see kvmserver snapshot --help");
     job.options.program = job.program;
     job.options.args = job.args;
-    if (const auto parent = invocation.settings.find("parent"); parent != invocation.settings.end())
-        agree_with_parent(std::stoi(parent->second.values.front()), job.options.early);
-    else if (!job.options.early.file.empty())
-        usage("--early is for deploy, which gives --parent too");
+    const std::optional<int> parent = parent_socket(invocation);
+    if (parent.has_value() == job.options.early.file.empty())
+        usage("--early and --parent go together: they are for deploy, which gives both");
+    if (parent)
+        agree_with_parent(*parent, job.options.early);
     return action(job.options);
 }
 
