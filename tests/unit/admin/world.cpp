@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 namespace kvmserver::admin::test {
 
@@ -26,6 +27,15 @@ std::string Reply::header(const std::string& name) const {
 
 void Client::write(std::span<const std::byte> bytes) {
     reply_.body.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+void QuietDaemon::refresh() {
+    measurements_.keep([this] {
+        std::set<daemon::FunctionIdentity> all;
+        for (const store::FunctionSummary& function : store::Functions(store_).list())
+            all.emplace(function.name, function.created);
+        return all;
+    });
 }
 
 World::World(ApiOptions options)

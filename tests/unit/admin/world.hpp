@@ -6,28 +6,33 @@
 
 #include "src/admin/api.hpp"
 #include "src/daemon/control.hpp"
+#include "src/daemon/measurements.hpp"
 #include "tests/unit/store/samples.hpp"
 
 namespace kvmserver::admin::test {
 
 class QuietDaemon : public daemon::Control {
 public:
+    explicit QuietDaemon(store::Store& store) : store_(store) {}
     daemon::DaemonInfo info() const override { return {}; }
     std::vector<daemon::VersionLive> live() const override { return {}; }
     daemon::MetricsSnapshot metrics() const override { return {}; }
     daemon::LogStore& logs() override { return logs_; }
-    daemon::Measurements& measurements() override { throw std::logic_error("nothing is measured"); }
+    daemon::Measurements& measurements() override { return measurements_; }
     std::shared_ptr<const CeilingsFile> ceilings() const override { return std::make_shared<CeilingsFile>(); }
     store::Store& store() override { throw std::logic_error("the API has its own"); }
     daemon::InvokeReply invoke(const daemon::InvokeRequest&) override { return {}; }
-    void refresh() override {}
+    void refresh() override;
     void superseded(const Digest& snapshot) override { dropped.push_back(snapshot); }
     void reload() override {}
 
     std::vector<Digest> dropped; // by superseded()
 
 private:
+    store::Store& store_;
     daemon::LogStore logs_{""};
+    daemon::Measurements measurements_{store_.shared_folder(), [] { return daemon::MetricsSnapshot{}; },
+                                       [](const std::string&) {}};
 };
 
 struct Reply {
@@ -69,7 +74,7 @@ public:
 
     store::test::TempFolder folder;
     store::Store store{folder / "store"};
-    QuietDaemon daemon;
+    QuietDaemon daemon{store};
     OpenStore source{folder / "store", store};
     Api api;
 };
