@@ -115,20 +115,30 @@ class Browser:
         self.wait_for("location.href !== 'about:blank' && document.readyState === 'complete'", "the page is loaded")
 
     def click(self, selector: str) -> None:
-        """With the mouse, in the middle of the first that is visible: it must be where a person can hit it."""
-        place = self.run(f"""(() => {{
-            const all = [...document.querySelectorAll({json.dumps(selector)})];
-            const one = all.find((each) => each.checkVisibility());
-            if (!one) return null;
-            one.scrollIntoView({{block: 'center', behavior: 'instant'}});
-            const box = one.getBoundingClientRect();
-            const at = {{x: box.x + box.width / 2, y: box.y + box.height / 2}};
-            const hit = document.elementFromPoint(at.x, at.y);
-            return hit && one.contains(hit) ? at : null;
-        }})()""")
-        assert place, f"nothing to click at {selector}"
+        """With the mouse, in the middle of the first that is visible: it must be where a person can hit it, and stay there
+        for a frame (a list above it may be made anew)."""
+        def place() -> dict | None:
+            return self.run(f"""(() => {{
+                const all = [...document.querySelectorAll({json.dumps(selector)})];
+                const one = all.find((each) => each.checkVisibility());
+                if (!one) return null;
+                one.scrollIntoView({{block: 'center', behavior: 'instant'}});
+                const box = one.getBoundingClientRect();
+                const at = {{x: box.x + box.width / 2, y: box.y + box.height / 2}};
+                const hit = document.elementFromPoint(at.x, at.y);
+                return hit && one.contains(hit) ? at : null;
+            }})()""")
+        places = [place()]
+        assert places[0], f"nothing to click at {selector}"
+
+        def steady() -> bool:
+            self.run("new Promise((done) => requestAnimationFrame(() => done(true)))")
+            places.append(place())
+            return places[-1] is not None and places[-1] == places[-2]
+
+        harness.wait_until(steady, f"{selector} stays where it is")
         for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, **place, button="left", clickCount=1)
+            self.call("Input.dispatchMouseEvent", type=kind, **places[-1], button="left", clickCount=1)
 
     def type(self, selector: str, text: str) -> None:
         self.click(selector)
