@@ -10,15 +10,16 @@
 
 namespace kvmserver {
 
+using OnImage = std::function<void(std::shared_ptr<tinykvm::MachineImage>)>;
+struct Taken {
+    std::shared_ptr<tinykvm::MachineImage> image;
+    bool cold = false; // as `on_cold` got it: --warmup auto helped nothing
+};
+
 // Makes the image of a program that prepare_for_image() has prepared; consumes `booted`. After a warm-up, measures an
 // invocation and compares it with the cheapest warm-up request. While it costs a multiple of that, the program gets a
 // few more requests (logged with --verbose). Returns the image of the cheapest moment measured. `on_cold` gets a copy
 // of the image as it is before --warmup auto, which uses the same memory.
-using OnImage = std::function<void(std::shared_ptr<tinykvm::MachineImage>)>;
-struct Taken {
-    std::shared_ptr<tinykvm::MachineImage> image;
-    bool cold = false; // as `on_cold` got it: there was no warm-up, or it helped nothing
-};
 Taken take_image(const Setup& setup, const Options& options, Booted booted, const OnImage& on_cold = {});
 
 } // namespace kvmserver

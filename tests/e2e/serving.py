@@ -87,6 +87,16 @@ class Store:
         return self.ok("deploy", folder, "-q")
 
 
+def manifest(folder: pathlib.Path, program: dict, top: str = "") -> pathlib.Path:
+    """A folder that can be deployed, as a function of its name."""
+    folder.mkdir(exist_ok=True)
+    argv = harness.arguments_of(program, harness.free_port())
+    (folder / "kvmserver.toml").write_text(
+        f"allow-all = true\n{top}[run]\nprogram = {json.dumps(argv[0])}\nargs = {json.dumps(argv[1:])}\n"
+        f"[function]\nname = {json.dumps(folder.name)}\n")
+    return folder
+
+
 class Daemon(Process):
     """Serves when the constructor returns."""
     binary = KVMSERVER

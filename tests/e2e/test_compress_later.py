@@ -8,16 +8,12 @@ import subprocess
 
 import harness
 import pytest
+import serving
 from serving import Daemon, Store, ask, words_of
 
 
-def manifest(folder: pathlib.Path, program: dict, more: str = "") -> pathlib.Path:
-    folder.mkdir(exist_ok=True)
-    argv = harness.arguments_of(program, harness.free_port())
-    (folder / "kvmserver.toml").write_text(
-        f"allow-all = true\nwarmup = 0\n{more}[run]\nprogram = {json.dumps(argv[0])}\n"
-        f"args = {json.dumps(argv[1:])}\n[function]\nname = {json.dumps(folder.name)}\n")
-    return folder
+def manifest(folder: pathlib.Path, program: dict, top: str = "") -> pathlib.Path:
+    return serving.manifest(folder, program, "warmup = 0\n" + top)
 
 
 def deploy(store: Store, folder: pathlib.Path) -> None:

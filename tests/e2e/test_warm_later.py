@@ -9,18 +9,9 @@ import signal
 import harness
 import pytest
 from admin import UnixConnection
-from serving import Daemon, Store, words_of
+from serving import Daemon, Store, manifest, words_of
 
 PATIENCE = harness.PATIENCE * 6
-
-
-def manifest(folder: pathlib.Path, program: dict, top: str = "") -> pathlib.Path:
-    folder.mkdir(exist_ok=True)
-    argv = harness.arguments_of(program, harness.free_port())
-    (folder / "kvmserver.toml").write_text(
-        f"allow-all = true\n{top}[run]\nprogram = {json.dumps(argv[0])}\nargs = {json.dumps(argv[1:])}\n"
-        f"[function]\nname = {json.dumps(folder.name)}\n")
-    return folder
 
 
 def versions(store: Store, name: str = "hello") -> list[dict]:
