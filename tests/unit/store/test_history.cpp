@@ -215,14 +215,17 @@ TEST_CASE("a deploy has the sizes of its warmed-up snapshot, compared with earli
     deploy_as(store, kAlice, 3, "", [](DeployRequest& request) { request.warms_up = true; });
     deploy_as(store, kAlice, 4); // before the warm-up is over
     const auto before = Functions(store).history("hello");
-    const SnapshotHold hold = import(store, sample_pieces(2));
+    auto warmed = sample_pieces(2);
+    warmed.pop_back(); // another size, and others of its pieces are new
+    const SnapshotHold hold = import(store, warmed);
     Functions(store).warmed("hello", 2, hold.digest(), false);
     const auto events = Functions(store).history("hello");
     REQUIRE(events.size() == 3);
-    const auto first = sample_pieces(1), warmed = sample_pieces(2);
+    const auto first = sample_pieces(1);
     std::size_t fresh = 0;
     for (std::size_t i = 0; i < warmed.size(); ++i)
         fresh += first[i] == warmed[i] ? 0 : warmed[i].size();
+    REQUIRE(before.at(1).bytes != joined(warmed).size());
     CHECK(events.at(1).bytes == joined(warmed).size());
     CHECK(events.at(1).new_bytes == fresh);
     CHECK(events.at(1).author == kAlice);
