@@ -58,6 +58,9 @@ struct Options {
     int level = 0;                // zstd level of snapshot; 0 = default
     std::string cpu;              // --cpu BASELINE: "", native, x86-64-v2, -v3, -v4
     bool code_as_is = false;      // --code-as-is: leave SYSCALL instructions in place instead of patching them to stubs
+    std::string core_dump;        // --core-dump: absolute folder for core files of programs that a signal ends; "": none
+    std::string gdb;              // --gdb: address to wait for gdb at; "": no debugger
+    std::string request_file;     // debug --request; "": listen
     bool check_reset = false;     // --check-reset: compare the whole machine with the image after each reset
     std::string clock = "pauses"; // --clock: pauses, continues
     std::string reset;            // --reset: "", auto, dirty-bits, working-set
@@ -86,5 +89,6 @@ inline void tell_phase(const Options& options, const std::string& what, const st
 int run_program(const Options& options);   // runner/run.cpp; with `dev`, runner/run_dev.cpp
 int make_snapshot(const Options& options); // capture/make_snapshot.cpp
 int run_snapshot(const Options& options);  // runner/run_snapshot.cpp
+int debug_snapshot(const Options& options); // runner/run_debug.cpp
 
 } // namespace kvmserver
