@@ -134,6 +134,7 @@ bool GdbServer::accept_client() {
         return false;
     const int on = 1;
     ::setsockopt(client_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); // fails for Unix sockets
+    new_client_ = true;
     session_ = std::make_unique<debug::Session>(static_cast<debug::Channel&>(*this));
     return true;
 }
@@ -150,7 +151,8 @@ debug::Resume GdbServer::stopped(Machine& machine, const debug::StopReason& reas
             return {debug::Resume::Kind::kill};
         accept_client();
     }
-    const debug::Resume resume = session_->stopped(target, reason);
+    const debug::Resume resume =
+        session_->stopped(target, std::exchange(new_client_, false) ? debug::StopReason{} : reason);
     if (resume.kind == debug::Resume::Kind::detach)
         hang_up();
     return stop_.requested() ? debug::Resume{debug::Resume::Kind::kill} : resume;

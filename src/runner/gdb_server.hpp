@@ -39,6 +39,7 @@ private:
     std::string command_, path_;
     tinykvm::UniqueFd listener_, client_;
     std::unique_ptr<tinykvm::debug::Session> session_;
+    bool new_client_ = false; // that was not told of a stop yet
 };
 
 } // namespace kvmserver

@@ -29,12 +29,10 @@ namespace {
 std::string read_request(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     std::string bytes(std::istreambuf_iterator<char>(file), {});
-    if (!file.good() && !file.eof())
-        throw UserError(ExitCode::usage, fmt::format("--request: cannot read {}", path));
     if (bytes.empty())
         throw UserError(ExitCode::usage,
-                        fmt::format("--request: {} is empty or cannot be read; it holds the bytes that the program is "
-                                    "to read, such as an HTTP request",
+                        fmt::format("--request: {} cannot be read or is empty; give a file with the bytes that the "
+                                    "program is to read, such as an HTTP request",
                                     path));
     return bytes;
 }

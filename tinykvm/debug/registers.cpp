@@ -100,6 +100,13 @@ RegisterMap::RegisterMap(std::uint64_t vector_components) {
             add({fmt::format("ymm{}h", i), "uint128", kAvxFeature, 16, Place::vector, kAvxAt + 16 * i, 16, kAvx});
 }
 
+std::size_t RegisterMap::all_bytes() const {
+    std::size_t sum = 0;
+    for (const Register& r : registers_)
+        sum += r.bytes;
+    return sum;
+}
+
 std::vector<std::byte> RegisterMap::get(const Registers& from, std::size_t number) const {
     const Register& r = registers_.at(number);
     std::vector<std::byte> out(r.bytes);

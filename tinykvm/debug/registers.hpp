@@ -15,6 +15,7 @@ public:
     explicit RegisterMap(std::uint64_t vector_components);
     std::size_t count() const { return registers_.size(); }
     std::size_t bytes(std::size_t number) const { return registers_[number].bytes; }
+    std::size_t all_bytes() const; // of all of them
     // One register's bytes.
     std::vector<std::byte> get(const Registers& from, std::size_t number) const;
     // `value` has bytes(number).

@@ -112,13 +112,9 @@ bool Session::asks_to_stop() {
         return true; // stopped() will find that the client has gone
     std::vector<PacketReader::Event> events;
     reader_.feed(bytes, events);
-    bool asks = false;
-    for (PacketReader::Event& event : events) {
-        asks |= event.kind == PacketReader::Kind::interrupt;
-        if (event.kind == PacketReader::Kind::packet)
-            events_.push_back(std::move(event));
-    }
-    return asks;
+    std::ranges::move(events, std::back_inserter(events_)); // after what came along with the last packet
+    const auto asks = [](const PacketReader::Event& event) { return event.kind == PacketReader::Kind::interrupt; };
+    return std::erase_if(events_, asks) > 0;
 }
 
 void Session::exited(int status) {
@@ -356,8 +352,10 @@ std::string Session::set_all_registers(Target& target, std::string_view text) {
     if (!target.registers(chosen(target), values))
         return kNoThread;
     const RegisterMap& map = registers(target);
+    if (bytes->size() != map.all_bytes())
+        return kBadArguments;
     std::span<const std::byte> left(*bytes);
-    for (std::size_t i = 0; i < map.count() && left.size() >= map.bytes(i); ++i) {
+    for (std::size_t i = 0; i < map.count(); ++i) {
         map.set(values, i, left.first(map.bytes(i)));
         left = left.subspan(map.bytes(i));
     }

@@ -15,6 +15,7 @@ constexpr std::uint32_t kMaxThreads = 1024; // like the guest kernel's
 constexpr const char* kVdsoName = "[vdso]";
 // RFLAGS that a debugger may change (those of Linux: arch/x86/kernel/ptrace.c, FLAG_MASK) and those always set.
 constexpr std::uint64_t kFlagsOfProgram = 0x40cd5, kFlagsSet = 0x3202;
+constexpr std::uint64_t kIopl = 0x3000; // the engine's own: programs on Linux have none
 
 std::uint64_t number(const void* address) { return reinterpret_cast<std::uint64_t>(address); }
 
@@ -90,6 +91,7 @@ bool DebugTarget::registers(std::uint32_t thread, debug::Registers& out) {
         return false;
     out.general = *general;
     out.general.rip = program_rip(general->rip);
+    out.general.rflags &= ~kIopl;
     out.fs_base = *fs;
     out.gs_base = *gs;
     out.vector.assign(debug::vector_bytes(vector_components()), {});

@@ -146,7 +146,7 @@ TEST_CASE("threads and registers") {
     CHECK(replies.back().starts_with("0807060504030201"));
     CHECK(w.ask("G" + replies.back()) == "OK");
     CHECK(w.target.values[0].general.rax == 0x0102030405060708);
-    for (const char* bad : {"p", "pfff", "P0", "P0=12", "Gzz", "H"})
+    for (const char* bad : {"p", "pfff", "P0", "P0=12", "Gzz", "G00", "H"})
         CHECK(w.ask(bad) == "E16");
 }
 
@@ -184,6 +184,10 @@ TEST_CASE("an interrupt while the program runs") {
     CHECK(!w.session.asks_to_stop());
     w.script.raw("\x03");
     CHECK(w.session.asks_to_stop());
+    w.script.raw(framed("c") + "\x03"); // in one piece
+    w.stop();
+    CHECK(w.session.asks_to_stop());
+    CHECK(!w.session.asks_to_stop());
 }
 
 TEST_CASE("acknowledgements end when the client says so") {
