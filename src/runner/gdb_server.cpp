@@ -55,7 +55,8 @@ GdbServer::GdbServer(const std::string& option, const std::string& address, cons
         sockaddr_un at{};
         at.sun_family = AF_UNIX;
         if (path_.empty() || path_.size() >= sizeof(at.sun_path))
-            usage(fmt::format("{}: '{}' is no path of a socket (1 to {} bytes)", option, path_, sizeof(at.sun_path) - 1));
+            usage(
+                fmt::format("{}: '{}' is no path of a socket (1 to {} bytes)", option, path_, sizeof(at.sun_path) - 1));
         std::memcpy(at.sun_path, path_.c_str(), path_.size() + 1);
         listener_ = new_socket(AF_UNIX);
         const std::string path = std::exchange(path_, ""); // not ours to remove until it is bound

@@ -12,12 +12,13 @@ namespace kvmserver {
 // client goes, the program goes on, and the next one may connect.
 class GdbServer final : public tinykvm::Debugger, private tinykvm::debug::Channel {
 public:
-    // Listens: at "PORT", "127.0.0.1:PORT", "[::1]:PORT" (0: any free port), or "unix:PATH". Throws UserError, HostError.
+    // Listens: at "PORT", "127.0.0.1:PORT", "[::1]:PORT" (0: any free port), or "unix:PATH". Throws UserError,
+    // HostError.
     GdbServer(const std::string& option, const std::string& address, const Stopper& stop);
     ~GdbServer() override;
     GdbServer(const GdbServer&) = delete;
 
-    const std::string& command() const { return command_; } // what to type in gdb: "target remote ..."
+    const std::string& command() const { return command_; }  // what to type in gdb: "target remote ..."
     const std::string& socket_path() const { return path_; } // "" for TCP
     void announce(const std::string& program) const;
     void ended(const tinykvm::Stop& stop); // tells the client

@@ -39,7 +39,8 @@ namespace {
 int run_kept(const Setup& setup, const Options& options, GdbServer* gdb) {
     // A program that never listens may be a job that just takes long.
     const bool limit_given = std::ranges::find(options.given, "max-boot-time") != options.given.end();
-    Booted booted = boot_program(setup, options, {.must_listen = false, .limited = limit_given && !options.no_listen, .debugger = gdb});
+    Booted booted = boot_program(setup, options,
+                                 {.must_listen = false, .limited = limit_given && !options.no_listen, .debugger = gdb});
     if (!booted.machine) {
         if (gdb && booted.end == LoopEnd::stopped)
             gdb->ended(booted.loop->stop());

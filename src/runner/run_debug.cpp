@@ -113,8 +113,8 @@ int debug_snapshot(const Options& options) {
     GdbServer gdb("--gdb", options.gdb, StopSignal::instance());
     Restored::Ahead ahead;
     ahead.setup = begin_restored();
-    Restored restored(SnapshotReader::open(options.snapshot_file), std::make_shared<FolderCache>(options.cache), options,
-                      request ? Restored::Sockets::none : Restored::Sockets::open, {}, std::move(ahead));
+    Restored restored(SnapshotReader::open(options.snapshot_file), std::make_shared<FolderCache>(options.cache),
+                      options, request ? Restored::Sockets::none : Restored::Sockets::open, {}, std::move(ahead));
     for (const std::string& problem : restored.env_problems())
         note_line("--env: " + problem);
     jail.enter(restored.setup(), options, false);

@@ -100,9 +100,10 @@ public:
             file.rename_to(name);
             note_line(fmt::format("{}: core file {}/{} ({:.1f} MiB{}); gdb {} CORE", program_, path_, name,
                                   static_cast<double>(done.bytes) / (1 << 20),
-                                  done.left_out == 0 ? std::string()
-                                                     : fmt::format(", {} MiB of memory left out, at most {} are written",
-                                                                   done.left_out >> 20, kMaxCoreBytes >> 20),
+                                  done.left_out == 0
+                                      ? std::string()
+                                      : fmt::format(", {} MiB of memory left out, at most {} are written",
+                                                    done.left_out >> 20, kMaxCoreBytes >> 20),
                                   target.program()));
         } catch (const std::exception& error) {
             note_line(fmt::format("{}: no core file in {}: {}", program_, path_, error.what()));

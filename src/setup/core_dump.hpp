@@ -14,7 +14,7 @@ namespace kvmserver {
 // A folder gets kMaxCores files at most, each with kMaxCoreBytes of memory at most. What was left out, and each
 // failure, is one line on stderr.
 std::function<void(tinykvm::Machine&, int, int, std::uint64_t)> core_dumps(const Options& options,
-                                                                          const std::string& name);
+                                                                           const std::string& name);
 inline constexpr unsigned kMaxCores = 10;
 inline constexpr std::uint64_t kMaxCoreBytes = 1ull << 30;
 

@@ -69,10 +69,10 @@ enum BindFlags : std::uint64_t {
 
 // Bits of Shared::preempt. The host sets those of a debugger, and clears them again.
 enum PreemptBits : std::uint32_t {
-    kPreemptYield = 1,     // the time slice is over
-    kPreemptStop = 2,      // the next thread that is about to return to the program makes the host call kDebugStop
-    kPreemptStep = 4,      // the thread with the number Shared::debug_thread returns to the program with RFLAGS.TF set
-    kPreemptAttached = 8,  // a debugger is attached: a thread that dies of a signal makes the host call kDebugStop first
+    kPreemptYield = 1,    // the time slice is over
+    kPreemptStop = 2,     // the next thread that is about to return to the program makes the host call kDebugStop
+    kPreemptStep = 4,     // the thread with the number Shared::debug_thread returns to the program with RFLAGS.TF set
+    kPreemptAttached = 8, // a debugger is attached: a thread that dies of a signal makes the host call kDebugStop first
 };
 // Why kDebugStop is made.
 enum DebugStop : std::uint64_t { kStopAsked, kStopTrap, kStopSignal };
@@ -248,7 +248,7 @@ struct KernelHeader {
     std::uint64_t magic; // kKernelMagic
     std::uint32_t version;
     std::uint32_t debug_table; // offset of the DebugTable from here; 0: built before there was one
-    std::uint64_t boot_entry; // first instruction of a new machine (CPL 3)
+    std::uint64_t boot_entry;  // first instruction of a new machine (CPL 3)
     // LSTAR on PVM. RCX: user RIP, R11: RFLAGS. Its first instruction is MOV [RIP+...], RCX to *entry_rip.
     std::uint64_t syscall_entry;
     std::uint64_t hardware_entry;                 // LSTAR on hardware; in the supervisor page

@@ -34,8 +34,8 @@ struct Segment {
 class Notes {
 public:
     void add(std::uint32_t type, std::span<const std::byte> content, const char* owner = "CORE") {
-        const Elf64_Nhdr head{static_cast<Elf64_Word>(std::strlen(owner) + 1),
-                              static_cast<Elf64_Word>(content.size()), type};
+        const Elf64_Nhdr head{static_cast<Elf64_Word>(std::strlen(owner) + 1), static_cast<Elf64_Word>(content.size()),
+                              type};
         append(std::as_bytes(std::span(&head, 1)));
         append(std::as_bytes(std::span(owner, head.n_namesz)));
         append(content);
@@ -127,7 +127,8 @@ void add_files(Notes& notes, const std::vector<MemoryRange>& ranges) {
 
 class Core {
 public:
-    Core(Target& target, int fd, std::uint64_t max_bytes) : target_(target), fd_(fd), left_(max_bytes & ~(kPageSize - 1)) {}
+    Core(Target& target, int fd, std::uint64_t max_bytes)
+        : target_(target), fd_(fd), left_(max_bytes & ~(kPageSize - 1)) {}
 
     CoreResult write(const Fault& fault) {
         const std::vector<MemoryRange> ranges = target_.ranges();
@@ -178,8 +179,8 @@ private:
         if (range.as_file) {
             // As Linux does it: the first page of an ELF file, which says which file it was (its build id).
             std::array<std::byte, 4> head;
-            const bool elf = range.offset == 0 && target_.read(range.begin, head) &&
-                             std::memcmp(head.data(), ELFMAG, SELFMAG) == 0;
+            const bool elf =
+                range.offset == 0 && target_.read(range.begin, head) && std::memcmp(head.data(), ELFMAG, SELFMAG) == 0;
             if (elf)
                 add(range, range.begin, range.begin + kPageSize);
             if (const std::uint64_t rest = range.begin + (elf ? kPageSize : 0); rest < range.end)
@@ -233,8 +234,8 @@ private:
             const Segment& s = segments_[i];
             Elf64_Phdr& head = heads[i + 1];
             head.p_type = PT_LOAD;
-            head.p_flags = (s.prot & PROT_READ ? PF_R : 0u) | (s.prot & PROT_WRITE ? PF_W : 0u) |
-                           (s.prot & PROT_EXEC ? PF_X : 0u);
+            head.p_flags =
+                (s.prot & PROT_READ ? PF_R : 0u) | (s.prot & PROT_WRITE ? PF_W : 0u) | (s.prot & PROT_EXEC ? PF_X : 0u);
             head.p_vaddr = s.begin;
             head.p_memsz = s.end - s.begin;
             head.p_offset = at;

@@ -12,8 +12,8 @@ namespace tinykvm::debug {
 
 struct Fault {
     int signal = 0;
-    int code = 0;               // si_code
-    std::uint64_t address = 0;  // si_addr
+    int code = 0;              // si_code
+    std::uint64_t address = 0; // si_addr
 };
 
 struct CoreResult {

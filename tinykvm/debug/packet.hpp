@@ -1,4 +1,5 @@
-// Packets of gdb's remote protocol (gdb manual, appendix E): "$payload#checksum", with escapes. Pure: bytes in, bytes out.
+// Packets of gdb's remote protocol (gdb manual, appendix E): "$payload#checksum", with escapes. Pure: bytes in, bytes
+// out.
 #pragma once
 #include <cstdint>
 #include <optional>

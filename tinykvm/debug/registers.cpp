@@ -48,8 +48,8 @@ constexpr const char* kVectorTypes = R"(<vector id="v8bf16" type="bfloat16" coun
 </union>
 )";
 
-// FXSAVE keeps one bit for each register of the stack: not empty. The full tag word has two bits, 11 for empty. The other
-// values only tell what the content says too, so valid (00) stands for them.
+// FXSAVE keeps one bit for each register of the stack: not empty. The full tag word has two bits, 11 for empty. The
+// other values only tell what the content says too, so valid (00) stands for them.
 std::uint16_t full_tags(std::byte present) {
     std::uint16_t tags = 0;
     for (unsigned i = 0; i < 8; ++i)
@@ -70,8 +70,11 @@ std::byte present_bits(std::uint16_t tags) {
 RegisterMap::RegisterMap(std::uint64_t vector_components) {
     for (const Named& r : kGeneral) {
         const std::string name = r.name;
-        add({name, name == "rip" ? "code_ptr" : name == "rsp" || name == "rbp" ? "data_ptr" : "int64", kCore, 8,
-             Place::general, r.at});
+        add({name,
+             name == "rip"                    ? "code_ptr"
+             : name == "rsp" || name == "rbp" ? "data_ptr"
+                                              : "int64",
+             kCore, 8, Place::general, r.at});
     }
     add({"eflags", "int32", kCore, 4, Place::general, offsetof(General, rflags)});
     for (const Named& r : kSelectors)

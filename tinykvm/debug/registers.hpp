@@ -30,8 +30,8 @@ private:
         std::string name, type, feature;
         std::size_t bytes = 8;
         Place place = Place::general;
-        std::size_t at = 0;    // in ThreadRegisters or in the vector state
-        std::size_t width = 0; // number of bytes there, the others are zero; 0: as `bytes`
+        std::size_t at = 0;          // in ThreadRegisters or in the vector state
+        std::size_t width = 0;       // number of bytes there, the others are zero; 0: as `bytes`
         std::uint64_t component = 0; // of XCR0, if the register is in use only with it
     };
     void add(Register r) { registers_.push_back(std::move(r)); }

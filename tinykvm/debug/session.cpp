@@ -18,8 +18,8 @@ constexpr std::uint64_t kPage = 4096;
 
 // gdb has signal numbers of its own (gdb/include/gdb/signals.def).
 int gdb_signal(int linux_signal) {
-    constexpr std::pair<int, int> kDifferent[] = {{7, 10}, {10, 30}, {12, 31}, {17, 20}, {18, 19}, {19, 17}, {20, 18},
-                                                  {23, 16}, {29, 23}, {30, 32}, {31, 12}};
+    constexpr std::pair<int, int> kDifferent[] = {{7, 10},  {10, 30}, {12, 31}, {17, 20}, {18, 19}, {19, 17},
+                                                  {20, 18}, {23, 16}, {29, 23}, {30, 32}, {31, 12}};
     for (const auto& [theirs, gdbs] : kDifferent)
         if (theirs == linux_signal)
             return gdbs;
@@ -254,7 +254,8 @@ std::string Session::transfer(Target& target, std::string_view packet) {
         return kBadArguments;
     if (offset >= object.size())
         return "l";
-    length = std::min({length, object.size() - offset, std::uint64_t{kMaxPayload / 4}}); // escaped, it may be twice that
+    length =
+        std::min({length, object.size() - offset, std::uint64_t{kMaxPayload / 4}}); // escaped, it may be twice that
     return (offset + length == object.size() ? "l" : "m") + escaped(std::string_view(object).substr(offset, length));
 }
 

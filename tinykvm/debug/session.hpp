@@ -37,22 +37,22 @@ struct StopReason {
 struct Resume {
     enum class Kind { go_on, step, detach, kill };
     Kind kind = Kind::go_on;
-    std::uint32_t thread = 0;  // that steps
-    bool others_wait = false;  // while it does
-    bool with_signal = false;  // after StopReason::Kind::signal: the program gets it
+    std::uint32_t thread = 0; // that steps
+    bool others_wait = false; // while it does
+    bool with_signal = false; // after StopReason::Kind::signal: the program gets it
 };
 
 class Session {
 public:
     explicit Session(Channel& channel) : channel_(channel) {}
 
-    // The program has stopped: talks until it is to go on. If the client goes, its breakpoints are removed and the result
-    // is `detach`.
+    // The program has stopped: talks until it is to go on. If the client goes, its breakpoints are removed and the
+    // result is `detach`.
     Resume stopped(Target& target, const StopReason& reason);
     // While the program runs: whether the client wants it to stop.
     bool asks_to_stop();
-    void exited(int status);   // the program has ended
-    void died_of(int signal);  // by Linux's number
+    void exited(int status);  // the program has ended
+    void died_of(int signal); // by Linux's number
     bool breakpoint_at(std::uint64_t address) const { return breakpoints_.contains(address); }
 
 private:

@@ -37,7 +37,7 @@ struct ThreadInfo {
 // A range of the program's addresses.
 struct MemoryRange {
     std::uint64_t begin = 0, end = 0;
-    std::uint32_t prot = 0;  // PROT_READ | PROT_WRITE | PROT_EXEC
+    std::uint32_t prot = 0;   // PROT_READ | PROT_WRITE | PROT_EXEC
     std::string file;         // the path that it was mapped by; "" if it is not from a file
     std::uint64_t offset = 0; // of `begin` in the file
     bool as_file = false;     // its content is the file's

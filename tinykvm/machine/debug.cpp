@@ -93,8 +93,8 @@ bool Machine::debug_exception(abi::ExceptionFrame& frame) {
         return stop(debug::StopReason::Kind::breakpoint, frame.rip - 1);
     if (frame.vector != kDebugException || !step_.active)
         return false;
-    const abi::DebugTable table = space_.load<abi::DebugTable>(GuestVirt(layout::kKernelImage + kernel_.debug_table))
-                                      .value_or(abi::DebugTable{});
+    const abi::DebugTable table =
+        space_.load<abi::DebugTable>(GuestVirt(layout::kKernelImage + kernel_.debug_table)).value_or(abi::DebugTable{});
     const auto begin = reinterpret_cast<std::uint64_t>(table.resume_begin);
     const auto end = reinterpret_cast<std::uint64_t>(table.resume_end);
     // The last instructions of the guest kernel, which has set the flag. The next trap is at the program's instruction.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_map>
 
 #include "tinykvm/abi/layout.hpp"
 
@@ -49,8 +50,8 @@ std::vector<debug::ThreadInfo> DebugTarget::threads() {
         const auto state = space.load<std::uint8_t>(GuestVirt(thread + t->state));
         const auto id = space.load<std::uint32_t>(GuestVirt(thread + t->tid));
         const auto name = space.load<std::array<char, abi::kDebugNameBytes>>(GuestVirt(thread + t->name));
-        if (thread == 0 || !state || !id || !name || *id == 0 || *id > 0x7fffffff ||
-            *state == abi::kDebugThreadFree || *state == abi::kDebugThreadDead)
+        if (thread == 0 || !state || !id || !name || *id == 0 || *id > 0x7fffffff || *state == abi::kDebugThreadFree ||
+            *state == abi::kDebugThreadDead)
             continue;
         debug::ThreadInfo info{*id, std::string(name->data(), ::strnlen(name->data(), name->size()))};
         out.insert(thread == current ? out.begin() : out.end(), std::move(info));
@@ -181,7 +182,7 @@ std::uint64_t DebugTarget::program_rip(std::uint64_t rip) {
 }
 
 bool DebugTarget::read(std::uint64_t at, std::span<std::byte> to) {
-    return at < layout::kUserMax + layout::kKernelImageBytes * 16 && m_.space_.read(GuestVirt(at), to);
+    return m_.space_.read(GuestVirt(at), to);
 }
 
 bool DebugTarget::write(std::uint64_t at, std::span<const std::byte> from) {
@@ -189,27 +190,24 @@ bool DebugTarget::write(std::uint64_t at, std::span<const std::byte> from) {
 }
 
 // Of a region that is mapped from a file. The program headers, which the first region of an ELF file begins with, tell
-// which parts the program may have changed, even if they are read-only by now (RELRO). They also tell where in the file a
-// region of an image is, which has forgotten it.
-debug::MemoryRange DebugTarget::file_range(std::uint64_t begin, const Region& region) {
+// which parts the program may have changed, even if they are read-only by now (RELRO). They also tell where in the file
+// a region of an image is, which has forgotten it.
+debug::MemoryRange DebugTarget::file_range(std::uint64_t begin, const Region& region, std::uint64_t first) {
     constexpr unsigned kMaxParts = 64;
     debug::MemoryRange range{begin, region.end, region.prot, region.name, region.file_offset, false};
     range.as_file = !(region.prot & PROT_WRITE);
-    const auto& regions = m_.space_.regions();
-    const auto first = std::find_if(regions.begin(), regions.end(),
-                                    [&](const auto& other) { return other.second.name == region.name; });
     if (!region.file)
-        range.offset = begin - first->first;
-    const auto head = m_.space_.load<Elf64_Ehdr>(GuestVirt(first->first));
+        range.offset = begin - first;
+    const auto head = m_.space_.load<Elf64_Ehdr>(GuestVirt(first));
     if (!head || std::memcmp(head->e_ident, ELFMAG, SELFMAG) != 0 || head->e_phentsize != sizeof(Elf64_Phdr))
         return range;
     std::optional<std::uint64_t> bias;
     for (unsigned i = 0; i < std::min<unsigned>(head->e_phnum, kMaxParts); ++i) {
-        const auto part = m_.space_.load<Elf64_Phdr>(GuestVirt(first->first + head->e_phoff + i * sizeof(Elf64_Phdr)));
+        const auto part = m_.space_.load<Elf64_Phdr>(GuestVirt(first + head->e_phoff + i * sizeof(Elf64_Phdr)));
         if (!part || part->p_type != PT_LOAD)
             continue;
         if (!bias)
-            bias = first->first - page_down(part->p_vaddr);
+            bias = first - page_down(part->p_vaddr);
         const std::uint64_t from = *bias + page_down(part->p_vaddr);
         if (begin < from || begin >= *bias + part->p_vaddr + part->p_filesz)
             continue;
@@ -222,18 +220,19 @@ debug::MemoryRange DebugTarget::file_range(std::uint64_t begin, const Region& re
 
 std::vector<debug::MemoryRange> DebugTarget::ranges() {
     std::vector<debug::MemoryRange> out;
+    std::unordered_map<std::string_view, std::uint64_t> firsts; // where the first region of each file begins
     for (const auto& [begin, region] : m_.space_.regions()) {
+        firsts.emplace(region.name, begin);
         if ((region.flags & kRegionSupervisor) || (begin >= layout::kUserMax && region.name != kVdsoName) ||
             region.name == AddressSpace::kStubsName)
             continue;
-        out.push_back(region.name.starts_with('/') ? file_range(begin, region)
+        out.push_back(region.name.starts_with('/') ? file_range(begin, region, firsts[region.name])
                                                    : debug::MemoryRange{begin, region.end, region.prot, {}, 0, false});
     }
     return out;
 }
 
-void DebugTarget::for_each_page(std::uint64_t begin, std::uint64_t end,
-                                const std::function<void(std::uint64_t)>& fn) {
+void DebugTarget::for_each_page(std::uint64_t begin, std::uint64_t end, const std::function<void(std::uint64_t)>& fn) {
     std::vector<std::uint64_t> pages; // fn may change page tables, by populating
     m_.space_.tables().update(GuestVirt(begin), GuestVirt(end), [&](GuestVirt page, std::uint64_t entry) {
         pages.push_back(page.value);

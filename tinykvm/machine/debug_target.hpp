@@ -31,7 +31,7 @@ private:
     bool place_of(std::uint32_t thread, Place& out);
     std::uint64_t program_rip(std::uint64_t rip);
     void copy_vector(std::span<std::byte> own, std::span<std::byte> shown, bool to_own) const;
-    debug::MemoryRange file_range(std::uint64_t begin, const Region& region);
+    debug::MemoryRange file_range(std::uint64_t begin, const Region& region, std::uint64_t first);
 
     Machine& m_;
     abi::DebugTable table_{};

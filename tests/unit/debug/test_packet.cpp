@@ -43,7 +43,8 @@ TEST_CASE("what is framed is read again, with bytes that need an escape") {
 }
 
 TEST_CASE("a wrong checksum and a packet that is too long are damaged, the next one is not") {
-    for (const std::string& bad : {std::string("$m0,4#00"), std::string("$m0,4#zz"), framed(std::string(kMaxPayload + 1, 'a'))}) {
+    for (const std::string& bad :
+         {std::string("$m0,4#00"), std::string("$m0,4#zz"), framed(std::string(kMaxPayload + 1, 'a'))}) {
         const auto events = read(bad + "$?#3f");
         REQUIRE(events.size() == 2);
         CHECK(events[0].kind == Kind::damaged);
