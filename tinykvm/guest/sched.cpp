@@ -340,6 +340,17 @@ void vector_restore_current() {
 
 Regs* user_regs(Thread* t) { return reinterpret_cast<Regs*>(t->stack + kThreadStackBytes) - 1; }
 
+namespace {
+void leave_to_debugger(Regs* regs) {
+    constexpr u64 kTrapFlag = 0x100;
+    if (gk_shared_page.preempt & abi::kPreemptStop)
+        debug_stop(abi::kStopAsked);
+    regs->rflags &= ~kTrapFlag;
+    if ((gk_shared_page.preempt & abi::kPreemptStep) && gk_shared_page.debug_thread == current->tid)
+        regs->rflags |= kTrapFlag; // traps in the guest kernel, which the host knows
+}
+} // namespace
+
 Regs* leave(Regs* regs) {
     if (unsent_since != 0 && now_mono() - unsent_since > kHoldNs)
         poll_host(true);
@@ -354,11 +365,9 @@ Regs* leave(Regs* regs) {
     if (signal_pending(current) || interrupted(regs))
         deliver_signals(regs);
     own_vector();
-    if (gk_shared_page.preempt & abi::kPreemptStop) [[unlikely]]
-        debug_stop(abi::kStopAsked);
     regs->rflags = (regs->rflags & ~u64{0x100}) | 0x200; // TF would trap in the guest kernel
-    if (gk_shared_page.preempt & abi::kPreemptStep) [[unlikely]]
-        regs->rflags |= gk_shared_page.debug_thread == current->tid ? u64{0x100} : 0; // the host knows that it traps
+    if (gk_shared_page.preempt & (abi::kPreemptStop | abi::kPreemptStep)) [[unlikely]]
+        leave_to_debugger(regs);
     if (regs->rip >> 47) // not canonical: the jump would fault in the guest kernel
         regs->rip = 0;
     return regs;
