@@ -181,9 +181,7 @@ std::uint64_t DebugTarget::program_rip(std::uint64_t rip) {
     return system_call - *moved + std::min<std::uint64_t>(rip - stub, *moved);
 }
 
-bool DebugTarget::read(std::uint64_t at, std::span<std::byte> to) {
-    return m_.space_.read(GuestVirt(at), to);
-}
+bool DebugTarget::read(std::uint64_t at, std::span<std::byte> to) { return m_.space_.read(GuestVirt(at), to); }
 
 bool DebugTarget::write(std::uint64_t at, std::span<const std::byte> from) {
     return at < layout::kUserMax && from.size() < layout::kUserMax - at && m_.space_.poke(GuestVirt(at), from);
