@@ -4,7 +4,7 @@ import { pathOf, request } from './api.js';
 
 const MOST_READ = 500; // entries of the log
 const MOST_SHOWN = 5;
-const MOST_LINES = 3;  // of a request's output
+const MOST_LINES = 20; // of a request's output: a stack trace is among them
 
 let wanted = '';   // the function, and how many of its requests failed
 let again = false; // the output of a request may come a little later than the request
