@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "src/store/errors.hpp"
 #include "src/store/snapshots/chunk_files.hpp"
@@ -13,6 +14,8 @@
 namespace kvmserver::store {
 
 namespace {
+
+constexpr std::size_t kBlock = 256 << 10;
 
 SnapshotHold hold_of(Store& store, const Digest& digest) {
     auto hold = SnapshotHold::take(store, digest);
@@ -64,7 +67,37 @@ void StoredSnapshot::export_to(int fd) const {
 }
 
 void StoredSnapshot::check() const {
-    read_all([](std::span<const std::byte>) {});
+    // One digest over all bytes costs half of what read_all() costs, which tells which piece is at fault.
+    Sha256 sum;
+    std::vector<std::byte> buffer(kBlock);
+    for (const Piece& piece : pieces_) {
+        const auto file = open_chunk(*folder_, piece.chunk, piece.length);
+        const std::string path = folder_->full(chunk_path(piece.chunk));
+        for (std::uint64_t at = 0; at < piece.length; at += buffer.size())
+            sum.update(std::span(buffer).first(tinykvm::read_at(file.get(), at, std::span(buffer), "read " + path)));
+    }
+    if (sum.finish() != digest())
+        read_all([](std::span<const std::byte>) {}); // throws
+}
+
+bool StoredSnapshot::holds(int file) const {
+    std::vector<std::byte> here(kBlock), there(kBlock);
+    for (std::size_t i = 0; i < pieces_.size(); ++i) {
+        const Piece& piece = pieces_[i];
+        const auto stored = folder_->open_read(chunk_path(piece.chunk));
+        if (!stored || folder_->size_of(chunk_path(piece.chunk)) != piece.length)
+            return false;
+        for (std::uint64_t at = 0; at < piece.length;) {
+            const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, piece.length - at));
+            const auto ours = std::span(here).first(count), theirs = std::span(there).first(count);
+            if (tinykvm::read_at(stored.get(), at, ours, "read a chunk") != count ||
+                tinykvm::read_at(file, piece.offset + at, theirs, "read a snapshot") != count ||
+                std::memcmp(ours.data(), theirs.data(), count) != 0)
+                return false;
+            at += count;
+        }
+    }
+    return true;
 }
 
 void StoredSnapshot::read_all(const std::function<void(std::span<const std::byte>)>& take) const {
