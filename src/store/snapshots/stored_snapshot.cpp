@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
 
 #include "src/store/errors.hpp"
 #include "src/store/snapshots/chunk_files.hpp"
@@ -81,16 +82,23 @@ void StoredSnapshot::check() const {
 }
 
 bool StoredSnapshot::holds(int file) const {
+    const std::size_t half =
+        static_cast<std::size_t>(std::ranges::lower_bound(pieces_, size_ / 2, {}, &Piece::offset) - pieces_.begin());
+    auto second = std::async(std::launch::async, [&] { return holds(file, std::span(pieces_).subspan(half)); });
+    return holds(file, std::span(pieces_).first(half)) && second.get();
+}
+
+bool StoredSnapshot::holds(int file, std::span<const Piece> pieces) const {
     std::vector<std::byte> here(kBlock), there(kBlock);
-    for (std::size_t i = 0; i < pieces_.size(); ++i) {
-        const Piece& piece = pieces_[i];
-        const auto stored = folder_->open_read(chunk_path(piece.chunk));
-        if (!stored || folder_->size_of(chunk_path(piece.chunk)) != piece.length)
+    for (const Piece& piece : pieces) {
+        const std::string path = chunk_path(piece.chunk);
+        const auto stored = folder_->open_read(path);
+        if (!stored || folder_->size_of(path) != piece.length)
             return false;
         for (std::uint64_t at = 0; at < piece.length;) {
             const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, piece.length - at));
             const auto ours = std::span(here).first(count), theirs = std::span(there).first(count);
-            if (tinykvm::read_at(stored.get(), at, ours, "read a chunk") != count ||
+            if (tinykvm::read_at(stored.get(), at, ours, "read " + folder_->full(path)) != count ||
                 tinykvm::read_at(file, piece.offset + at, theirs, "read a snapshot") != count ||
                 std::memcmp(ours.data(), theirs.data(), count) != 0)
                 return false;

@@ -41,6 +41,7 @@ public:
     bool holds(int file) const;
 
 private:
+    bool holds(int file, std::span<const Piece> pieces) const;
     void read_all(const std::function<void(std::span<const std::byte>)>& take) const;
     std::shared_ptr<Folder> folder_;
     SnapshotHold hold_;
