@@ -26,6 +26,7 @@ test_packages=(
     ruby php-cli  # tests of uniqueness, and of templates
     python3-venv  # tests of templates
     libbenchmark-dev  # bench/micro
+    gdb          # tests of core files and debuggers
 )
 nightly_packages=(
     patchelf debian-archive-keyring  # CPython 3.13 of scripts/functions.sh

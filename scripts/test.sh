@@ -35,7 +35,8 @@ emulated_chain() {
     step_function hwhost-machine 1000 emulated_machine amd "$results/hwhost-machine.xml"
     step_function hwhost 1700 emulated_e2e amd "$results/hwhost.xml" \
         c-epoll,c-epoll-dynamic,c-thread,rust-tokio-multi,node-http tests/e2e
-    step_function intel 900 emulated_e2e intel "$results/intel.xml" c-epoll,rust-tokio-multi tests/e2e/test_hosts.py
+    step_function intel 900 emulated_e2e intel "$results/intel.xml" c-epoll,rust-tokio-multi \
+        tests/e2e/test_hosts.py tests/e2e/test_gdb.py
     while [[ ! -e $results/sanitized-build.status ]]; do sleep 1; done # by the other chain, long before
     units sanitized- 600 "$build/fuzz"
 }

@@ -20,7 +20,8 @@ MAY_INCLUDE = {
     "tinykvm/elf": ["tinykvm/base", "tinykvm/kvm", "tinykvm/memory"],
     "tinykvm/guest": [],
     "tinykvm/linux": ["tinykvm/base", "tinykvm/kvm", "tinykvm/memory"],
-    "tinykvm/machine": ["tinykvm/base", "tinykvm/kvm", "tinykvm/memory", "tinykvm/elf", "tinykvm/linux"],
+    "tinykvm/debug": ["tinykvm/base"],  # gdb's protocol and core files, without machines
+    "tinykvm/machine": ["tinykvm/base", "tinykvm/kvm", "tinykvm/memory", "tinykvm/elf", "tinykvm/linux", "tinykvm/debug"],
     "src/common": ["tinykvm/base"],  # digests, clocks, times as text, the environment
     "src/snapshot": ["tinykvm", "src/common"],
     "src/store": ["tinykvm/base", "src/common"],  # it knows blobs, not machines

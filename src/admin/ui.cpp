@@ -14,10 +14,12 @@ extern "C" {
 extern const char kvmserver_ui_html[], kvmserver_ui_html_end[];
 extern const char kvmserver_ui_css[], kvmserver_ui_css_end[];
 extern const char kvmserver_ui_about[], kvmserver_ui_about_end[];
+extern const char kvmserver_ui_addresses[], kvmserver_ui_addresses_end[];
 extern const char kvmserver_ui_api[], kvmserver_ui_api_end[];
 extern const char kvmserver_ui_app[], kvmserver_ui_app_end[];
 extern const char kvmserver_ui_charts[], kvmserver_ui_charts_end[];
 extern const char kvmserver_ui_dialog[], kvmserver_ui_dialog_end[];
+extern const char kvmserver_ui_failures[], kvmserver_ui_failures_end[];
 extern const char kvmserver_ui_invoke[], kvmserver_ui_invoke_end[];
 extern const char kvmserver_ui_logs[], kvmserver_ui_logs_end[];
 extern const char kvmserver_ui_page[], kvmserver_ui_page_end[];
@@ -41,10 +43,12 @@ constexpr File kPage{"", "text/html; charset=utf-8", kvmserver_ui_html, kvmserve
 constexpr File kFiles[] = {
     {"style.css", "text/css; charset=utf-8", kvmserver_ui_css, kvmserver_ui_css_end},
     {"about.js", kScript, kvmserver_ui_about, kvmserver_ui_about_end},
+    {"addresses.js", kScript, kvmserver_ui_addresses, kvmserver_ui_addresses_end},
     {"api.js", kScript, kvmserver_ui_api, kvmserver_ui_api_end},
     {"app.js", kScript, kvmserver_ui_app, kvmserver_ui_app_end},
     {"charts.js", kScript, kvmserver_ui_charts, kvmserver_ui_charts_end},
     {"dialog.js", kScript, kvmserver_ui_dialog, kvmserver_ui_dialog_end},
+    {"failures.js", kScript, kvmserver_ui_failures, kvmserver_ui_failures_end},
     {"invoke.js", kScript, kvmserver_ui_invoke, kvmserver_ui_invoke_end},
     {"logs.js", kScript, kvmserver_ui_logs, kvmserver_ui_logs_end},
     {"page.js", kScript, kvmserver_ui_page, kvmserver_ui_page_end},

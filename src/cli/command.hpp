@@ -63,6 +63,7 @@ using MachineAction = std::function<int(const Options&)>;
 Command run_command(const MachineAction& action);
 Command snapshot_command(const MachineAction& action);
 Command snaprun_command(const MachineAction& action);
+Command debug_command(const MachineAction& action);
 Command inspect_command();
 Command doctor_command(const std::string& device = "/dev/kvm");
 Command version_command();

@@ -23,6 +23,7 @@ int kvmserver::cli::run_main(int argc, char** argv, const Actions& actions) {
         snapshot_command(kvmserver::make_snapshot),
         snaprun_command(actions.snaprun),
         inspect_command(),
+        debug_command(kvmserver::debug_snapshot),
         init_command(),
         dev_command(),
         deploy_command(),

@@ -130,6 +130,8 @@ bool EventLoop::attach(Machine& machine, IncomingConnection incoming) {
     c.memory = std::move(incoming.memory);
     c.listener = listener;
     c.own = incoming.own;
+    if (stop_at_arrival_)
+        machine.stop_soon();
     ++open_;
     ++attached_;
     const std::uint64_t now = host_mono_ns();
@@ -229,6 +231,9 @@ bool EventLoop::wait(Machine& machine, const Until& until, LoopEnd& end) {
             fds.push_back({c.fd.get(), events, 0});
             slots.push_back(slot);
         }
+        const std::size_t debugger = fds.size();
+        if (machine.debugger())
+            fds.push_back({machine.debugger()->fd(), POLLIN, 0});
         const Overrun counts = what_counts(machine, w, handles);
         timespec timeout{};
         const std::uint64_t now = host_mono_ns();
@@ -250,6 +255,12 @@ bool EventLoop::wait(Machine& machine, const Until& until, LoopEnd& end) {
         }
         bool news = false;
         spent_.waited(host_mono_ns() - now, counts);
+        if (n > 0 && debugger < fds.size() && fds[debugger].revents && machine.debugger()->wants_stop())
+            if (auto stop = machine.stop_waiting()) {
+                stop_ = std::move(*stop);
+                end = LoopEnd::stopped;
+                return false;
+            }
         if (n > 0) {
             for (std::uint32_t i = 0; i < handles.size(); ++i) {
                 const short revents = handles[i].fd < 0 ? short{POLLERR} : fds[1 + i].revents;

@@ -61,6 +61,8 @@ public:
     void give(tinykvm::Machine& machine, std::int32_t handle, tinykvm::Datagram datagram);
     // Closes all connections. With `reset` the clients see a reset.
     void drop_connections(bool reset);
+    // With a debugger: the program stops where it gets a connection.
+    void stop_at_arrival() { stop_at_arrival_ = true; }
     std::uint64_t bytes_moved() const { return moved_; }
     std::uint64_t connections_attached() const { return attached_; }
 
@@ -133,6 +135,7 @@ private:
     Refusals refusals_;
     bool keep_refusals_ = false;
     bool accepting_ = false;
+    bool stop_at_arrival_ = false;
     bool contract_broken_ = false;
 };
 

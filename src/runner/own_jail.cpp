@@ -35,6 +35,10 @@ void OwnJail::enter(Setup& setup, const Options& options, bool will_listen) {
             keep_folder_of(plan, address);
     if (options.listen.starts_with(kUnixRule))
         keep_folder_of(plan, options.listen);
+    if (options.gdb.starts_with(kUnixRule))
+        keep_folder_of(plan, options.gdb);
+    if (!options.core_dump.empty())
+        jail::add_place(plan, options.core_dump, true);
     plan.mode = mode_;
     plan.hidden = options.hidden;
     jail_.enter(plan);

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "src/capture/capture_timing.hpp"
 #include "src/capture/warm_up.hpp"
 #include "src/runner/announce.hpp"
+#include "src/runner/gdb_server.hpp"
 #include "src/runner/outside.hpp"
 #include "src/runner/own_jail.hpp"
 #include "src/runner/run_dev.hpp"
@@ -34,18 +36,24 @@ void announce(const Setup& setup, const Options& options, double seconds, const 
 namespace {
 
 // One machine, which keeps its state. The program need not be a server.
-int run_kept(const Setup& setup, const Options& options) {
+int run_kept(const Setup& setup, const Options& options, GdbServer* gdb) {
     // A program that never listens may be a job that just takes long.
     const bool limit_given = std::ranges::find(options.given, "max-boot-time") != options.given.end();
-    Booted booted = boot_program(setup, options, {.must_listen = false, .limited = limit_given && !options.no_listen});
-    if (!booted.machine)
+    Booted booted = boot_program(setup, options,
+                                 {.must_listen = false, .limited = limit_given && !options.no_listen, .debugger = gdb});
+    if (!booted.machine) {
+        if (gdb && booted.end == LoopEnd::stopped)
+            gdb->ended(booted.loop->stop());
         return booted.exit_code;
+    }
     if (options.warmup_auto)
         note_line("--warmup auto: this machine keeps its state and warms up as it is used");
     warm_up(booted, options, options.warmup);
     announce(setup, options, booted.seconds, "booted");
     WorkerStats stats;
     const int code = serve_kept(setup, *booted.machine, *booted.loop, stats);
+    if (gdb)
+        gdb->ended(booted.loop->stop());
     if (options.stats)
         print_stats(stats, false);
     return code;
@@ -76,9 +84,14 @@ int run_program(const Options& options) {
     const auto setup = set_up_program(options);
     if (options.jail != jail::Mode::off && !options.permissions.all)
         setup->policy->ask_about_host(existence_outside());
+    std::optional<GdbServer> gdb;
+    if (!options.gdb.empty()) {
+        gdb.emplace("--gdb", options.gdb, StopSignal::instance());
+        gdb->announce(setup->program.path);
+    }
     jail.enter(*setup, options, true);
     if (!options.ephemeral && options.threads <= 1)
-        return run_kept(*setup, options);
+        return run_kept(*setup, options, gdb ? &*gdb : nullptr);
     double boot_seconds = 0;
     int exit_code = 0;
     const auto image = boot_image(*setup, options, boot_seconds, exit_code);

@@ -19,6 +19,10 @@ Booted boot_program(const Setup& setup, const Options& options, BootTerms terms)
     booted.loop->keep_refusals(true);
     booted.loop->set_exists([&policy = *setup.policy](const std::string& path) { return policy.is_on_host(path); });
     booted.machine = Machine::boot(setup.env, setup.program, *booted.loop);
+    if (terms.debugger) {
+        booted.machine->attach(*terms.debugger);
+        booted.machine->stop_soon();
+    }
     EventLoop::Until until;
     until.quiescent = true;
     if (terms.limited) {

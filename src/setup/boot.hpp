@@ -22,8 +22,9 @@ struct Booted {
 };
 
 struct BootTerms {
-    bool must_listen = true; // it is an error when the program ends before it waits for a connection
-    bool limited = true;     // by Limits::boot_seconds
+    bool must_listen = true;               // it is an error when the program ends before it waits for a connection
+    bool limited = true;                   // by Limits::boot_seconds
+    tinykvm::Debugger* debugger = nullptr; // the program waits for it before its first instruction
 };
 Booted boot_program(const Setup& setup, const Options& options, BootTerms terms);
 

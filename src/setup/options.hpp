@@ -49,18 +49,21 @@ struct Options {
     bool server_first = false; // --server-first: with -e, a client gets a machine before it has sent anything
     bool http = false;         // a clean machine for each HTTP request; implies ephemeral
     jail::Mode jail = jail::Mode::automatic; // --jail (run, snaprun)
-    std::string cache;            // --cache: folder of unpacked copies (src/snapshot/page_cache.hpp); "" for none
-    bool dev = false;             // run --dev: serve what a snapshot of the program would hold, for `dev`; implies http
-    EarlySnapshot early;          // snapshot
-    bool temporary = false;       // the snapshot's file will be removed: do not cache its pages
-    bool strict_unique = false;   // --strict-unique: refuse to snapshot a program whose random values would repeat
-    bool stats = false;           // --stats: counters at exit, to stderr
-    int level = 0;                // zstd level of snapshot; 0 = default
-    std::string cpu;              // --cpu BASELINE: "", native, x86-64-v2, -v3, -v4
-    bool code_as_is = false;      // --code-as-is: leave SYSCALL instructions in place instead of patching them to stubs
-    bool check_reset = false;     // --check-reset: compare the whole machine with the image after each reset
-    std::string clock = "pauses"; // --clock: pauses, continues
-    std::string reset;            // --reset: "", auto, dirty-bits, working-set
+    std::string cache;          // --cache: folder of unpacked copies (src/snapshot/page_cache.hpp); "" for none
+    bool dev = false;           // run --dev: serve what a snapshot of the program would hold, for `dev`; implies http
+    EarlySnapshot early;        // snapshot
+    bool temporary = false;     // the snapshot's file will be removed: do not cache its pages
+    bool strict_unique = false; // --strict-unique: refuse to snapshot a program whose random values would repeat
+    bool stats = false;         // --stats: counters at exit, to stderr
+    int level = 0;              // zstd level of snapshot; 0 = default
+    std::string cpu;            // --cpu BASELINE: "", native, x86-64-v2, -v3, -v4
+    bool code_as_is = false;    // --code-as-is: leave SYSCALL instructions in place instead of patching them to stubs
+    std::string core_dump;      // --core-dump: absolute folder for core files of programs that a signal ends; "": none
+    std::string gdb;            // --gdb: address to wait for gdb at; "": no debugger
+    std::string request_file;   // debug --request; "": listen
+    bool check_reset = false;   // --check-reset: compare the whole machine with the image after each reset
+    std::string clock = "pauses";    // --clock: pauses, continues
+    std::string reset;               // --reset: "", auto, dirty-bits, working-set
     bool keep_working_memory = true; // cleared by --no-ephemeral-keep-working-memory
 
     tinykvm::Permissions permissions;
@@ -83,8 +86,9 @@ inline void tell_phase(const Options& options, const std::string& what, const st
 
 // The commands. Each boots or restores, serves until SIGTERM/SIGINT or until the program ends, and returns the
 // command's exit code. They throw tinykvm::UserError or tinykvm::HostError, which the CLI prints as one line.
-int run_program(const Options& options);   // runner/run.cpp; with `dev`, runner/run_dev.cpp
-int make_snapshot(const Options& options); // capture/make_snapshot.cpp
-int run_snapshot(const Options& options);  // runner/run_snapshot.cpp
+int run_program(const Options& options);    // runner/run.cpp; with `dev`, runner/run_dev.cpp
+int make_snapshot(const Options& options);  // capture/make_snapshot.cpp
+int run_snapshot(const Options& options);   // runner/run_snapshot.cpp
+int debug_snapshot(const Options& options); // runner/run_debug.cpp
 
 } // namespace kvmserver

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <thread>
 
+#include "src/setup/core_dump.hpp"
 #include "src/setup/machine_env.hpp"
+#include "src/setup/report.hpp"
 #include "src/setup/setup.hpp"
 
 namespace kvmserver {
@@ -36,7 +38,7 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineStat
         permissions.implied_read = implied;
     }
     permissions.always_own_folders = options.permissions.always_own_folders;
-    permissions.hidden = options.hidden;
+    permissions.hidden = hidden_folders(options);
     Limits limits = state.limits;
     if (given("max-request-time"))
         limits.request_seconds = options.limits.request_seconds;
@@ -60,6 +62,7 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineStat
     setup->program = std::move(program);
     setup->policy = std::make_unique<Policy>(permissions, facts_of(setup->program, limits), granted);
     setup->env = make_env(setup->kvm, setup->policy.get(), options, limits);
+    setup->env.on_killed = core_dumps(options, program_name(setup->program));
     if (!given("clock") && state.clock_continues)
         setup->env.options.time = GuestTime::continues;
     setup->env.pool = &setup->pool;

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "src/setup/core_dump.hpp"
 #include "src/setup/environment.hpp"
 #include "src/setup/machine_env.hpp"
 #include "src/setup/report.hpp"
@@ -17,7 +18,7 @@ std::unique_ptr<Setup> set_up_program(const Options& options) {
     program.env = guest_environment(options);
     program.late_env = options.late_env;
     Permissions permissions = options.permissions;
-    permissions.hidden = options.hidden;
+    permissions.hidden = hidden_folders(options);
     for (std::string& file : implied_files(program))
         permissions.implied_read.push_back(std::move(file));
     // NOLINTNEXTLINE(modernize-make-unique): an aggregate that cannot be moved
@@ -26,6 +27,7 @@ std::unique_ptr<Setup> set_up_program(const Options& options) {
     for (const std::string& warning : setup->policy->warnings())
         note_line(warning);
     setup->env = make_env(setup->kvm, setup->policy.get(), options, options.limits);
+    setup->env.on_killed = core_dumps(options, program_name(setup->program));
     start_listeners(*setup, options);
     return setup;
 }

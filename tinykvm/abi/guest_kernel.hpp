@@ -47,6 +47,7 @@ enum Host : std::uint32_t {
     kInterface,   // (request, ifreq* or ifconf*) an ioctl on network interfaces
     kTakeBound,   // (listener) -> handle of the bound socket, which will connect instead of listen; -ENOENT: none
     kDropOwnPages = 0x1820, // (address, bytes) in layout::kFileArea: frees the memory, which then reads as zeros
+    kDebugStop, // (DebugStop, signal) a debugger is attached and the current thread stops -> signal to go on with
 };
 
 // Result (as -kOwnPath) of a call on a path that leads to one of the machine's own folders. The canonical path is then
@@ -65,6 +66,18 @@ enum BindFlags : std::uint64_t {
     kBindMessages = 4,   // SOCK_SEQPACKET of AF_UNIX: only the machine itself connects to it
     kBindModeShift = 16, // shift of the permissions of a Unix socket's name, 9 bits
 };
+
+// Bits of Shared::preempt. The host sets those of a debugger, and clears them again.
+enum PreemptBits : std::uint32_t {
+    kPreemptYield = 1,    // the time slice is over
+    kPreemptStop = 2,     // the next thread that is about to return to the program makes the host call kDebugStop
+    kPreemptStep = 4,     // the thread with the number Shared::debug_thread returns to the program with RFLAGS.TF set
+    kPreemptAttached = 8, // a debugger is attached: a thread that dies of a signal makes the host call kDebugStop first
+};
+// Why kDebugStop is made.
+enum DebugStop : std::uint64_t { kStopAsked, kStopTrap, kStopSignal };
+// Shared::fault_vector: no fault; the host wants a kDebugStop. No vector of the CPU is that large.
+inline constexpr std::uint32_t kDebugVector = 0x100;
 
 struct OpenReply {
     std::uint32_t mode;          // st_mode of what was opened
@@ -184,7 +197,7 @@ inline constexpr std::uint32_t kParentPid = 1;
 struct Shared {
     HostCall call;
     Wait wait;
-    // Set by the host when it wants to preempt the program but the guest kernel is running.
+    // PreemptBits. kPreemptYield: set by the host when it wants to preempt the program but the guest kernel is running.
     std::uint32_t preempt;
     // Incremented by the host when the machine was reset or restored (the identity changes, WIPEONFORK).
     std::uint32_t generation;
@@ -225,6 +238,8 @@ struct Shared {
     std::uint64_t own_room;    // bytes that their files may take in addition to what the image holds
     std::uint64_t own_path_at; // set by the guest: address of kOwnPathBytes for a path
     SelfState self;
+    std::uint32_t debug_thread; // see kPreemptStep
+    std::uint32_t debug_reserved;
 };
 static_assert(sizeof(Shared) <= 4096);
 
@@ -232,8 +247,8 @@ static_assert(sizeof(Shared) <= 4096);
 struct KernelHeader {
     std::uint64_t magic; // kKernelMagic
     std::uint32_t version;
-    std::uint32_t reserved;
-    std::uint64_t boot_entry; // first instruction of a new machine (CPL 3)
+    std::uint32_t debug_table; // offset of the DebugTable from here; 0: built before there was one
+    std::uint64_t boot_entry;  // first instruction of a new machine (CPL 3)
     // LSTAR on PVM. RCX: user RIP, R11: RFLAGS. Its first instruction is MOV [RIP+...], RCX to *entry_rip.
     std::uint64_t syscall_entry;
     std::uint64_t hardware_entry;                 // LSTAR on hardware; in the supervisor page
@@ -253,6 +268,26 @@ struct KernelHeader {
     std::uint64_t stub_entry;  // like syscall_entry, but RFLAGS are the program's; stubs jump here
     std::uint64_t cpuid_entry; // emulates CPUID. RDX: the program's RIP after it
 };
+// Where a debugger finds the program's threads. Whenever the host looks (in a kDebugStop, a kKilled or a wait), the
+// registers of every thread are in memory: ThreadRegisters at the top of its kernel stack, and its vector state.
+struct DebugTable {
+    const void* threads;      // address of an array of pointers to threads, some of which are null
+    const void* thread_limit; // address of a u32: number of pointers in use
+    const void* current;      // address of the pointer to the current thread
+    const void* resume_begin; // code that returns to the program, after RFLAGS are loaded
+    const void* resume_end;
+    std::uint32_t stack_bytes; // of a kernel stack
+    // Offsets in a thread.
+    std::uint32_t state, tid, stack, fs_base, gs_base, xsave, name;
+};
+inline constexpr std::uint8_t kDebugThreadFree = 0, kDebugThreadDead = 3; // values of `state` of no live thread
+inline constexpr std::uint32_t kDebugNameBytes = 16;
+
+// The program's registers as the entries of the guest kernel push them, lowest address first.
+struct ThreadRegisters {
+    std::uint64_t r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi, orig_rax, rip, rflags, rsp;
+};
+
 inline constexpr std::uint64_t kKernelMagic = 0x314b'4d56'4b54'5647;
 
 // Head of a page of stubs (tinykvm/memory/code_stubs.hpp), in the place of the first stub. A stub begins with

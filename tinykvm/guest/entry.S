@@ -5,7 +5,7 @@
 gk_header:
     .quad 0x314b4d564b545647        /* kKernelMagic */
     .long 6                          /* abi::kVersion */
-    .long 0
+    .long gk_debug_table - gk_header
     .quad gk_boot_entry
     .quad gk_syscall_entry
     .quad gk_hardware_entry
@@ -228,8 +228,12 @@ gk_resume_user:
     leaq 8(%rsp), %rsp
     popq gk_resume_rip(%rip)
     popfq
+.globl gk_resume_begin
+gk_resume_begin:
     popq %rsp
     jmp *gk_resume_rip(%rip)
+.globl gk_resume_end
+gk_resume_end:
 
 /* void gk_switch(u64* save_rsp, u64 load_rsp): switch kernel stacks. */
 .globl gk_switch

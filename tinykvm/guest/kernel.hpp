@@ -37,10 +37,8 @@ enum Errno : i64 {
 };
 // clang-format on
 
-// The program's registers as the entries in entry.S push them, lowest address first.
-struct Regs {
-    u64 r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi, orig_rax, rip, rflags, rsp;
-};
+// The program's registers as the entries in entry.S push them.
+using Regs = abi::ThreadRegisters;
 
 extern "C" abi::Shared gk_shared_page;
 extern "C" const volatile abi::TimePage gk_time_page;
@@ -220,6 +218,8 @@ void vector_restore_current(); // loads the registers after the thread's saved v
 void vector_save_current();    // brings the thread's saved vector state up to date
 Regs* user_regs(Thread*);
 Regs* leave(Regs*); // last step of every entry: preemption, signals, vector state
+// Stops for the debugger, which may change registers and memory of all threads. Returns the signal to go on with.
+u64 debug_stop(abi::DebugStop why, i32 signal = 0);
 
 // --- signals (signal.cpp) ------------------------------------------------------------------------
 inline constexpr i32 SIGILL_ = 4, SIGTRAP_ = 5, SIGABRT_ = 6, SIGBUS_ = 7, SIGFPE_ = 8, SIGKILL_ = 9, SIGSEGV_ = 11,

@@ -210,7 +210,7 @@ void free_thread(Thread* t) { t->state = ThreadState::free; }
 
 void time_slice() {
     if (now_mono() - slice_start > kTimeSliceNs)
-        gk_shared_page.preempt = 1;
+        gk_shared_page.preempt |= abi::kPreemptYield;
 }
 
 bool poll_host_rarely() {
@@ -227,9 +227,9 @@ void note_unsent() {
 }
 
 bool let_others_run() {
-    if (gk_shared_page.preempt) {
+    if (gk_shared_page.preempt & abi::kPreemptYield) {
         poll_host(unsent_since != 0);
-        gk_shared_page.preempt = 0;
+        gk_shared_page.preempt &= ~abi::kPreemptYield;
         yield();
     }
     return !signal_pending(current);
@@ -340,12 +340,23 @@ void vector_restore_current() {
 
 Regs* user_regs(Thread* t) { return reinterpret_cast<Regs*>(t->stack + kThreadStackBytes) - 1; }
 
+namespace {
+void leave_to_debugger(Regs* regs) {
+    constexpr u64 kTrapFlag = 0x100;
+    if (gk_shared_page.preempt & abi::kPreemptStop)
+        debug_stop(abi::kStopAsked);
+    regs->rflags &= ~kTrapFlag;
+    if ((gk_shared_page.preempt & abi::kPreemptStep) && gk_shared_page.debug_thread == current->tid)
+        regs->rflags |= kTrapFlag; // traps in the guest kernel, which the host knows
+}
+} // namespace
+
 Regs* leave(Regs* regs) {
     if (unsent_since != 0 && now_mono() - unsent_since > kHoldNs)
         poll_host(true);
-    if (gk_shared_page.preempt) {
+    if (gk_shared_page.preempt & abi::kPreemptYield) {
         poll_host(unsent_since != 0);
-        gk_shared_page.preempt = 0;
+        gk_shared_page.preempt &= ~abi::kPreemptYield;
         yield();
     }
     forget_answers();
@@ -355,9 +366,18 @@ Regs* leave(Regs* regs) {
         deliver_signals(regs);
     own_vector();
     regs->rflags = (regs->rflags & ~u64{0x100}) | 0x200; // TF would trap in the guest kernel
-    if (regs->rip >> 47)                                 // not canonical: the jump would fault in the guest kernel
+    if (gk_shared_page.preempt & (abi::kPreemptStop | abi::kPreemptStep)) [[unlikely]]
+        leave_to_debugger(regs);
+    if (regs->rip >> 47) // not canonical: the jump would fault in the guest kernel
         regs->rip = 0;
     return regs;
+}
+
+u64 debug_stop(abi::DebugStop why, i32 signal) {
+    vector_save_current();
+    const i64 go_on_with = host_call(abi::kDebugStop, why, static_cast<u64>(signal));
+    vector_restore_current();
+    return static_cast<u64>(go_on_with);
 }
 
 extern "C" Regs* gk_thread_begin() {
@@ -366,8 +386,28 @@ extern "C" Regs* gk_thread_begin() {
 }
 
 extern "C" Regs* gk_preempt(Regs* regs) {
-    gk_shared_page.preempt = 1;
+    gk_shared_page.preempt |= abi::kPreemptYield;
     return leave(regs);
 }
+
+extern "C" const u8 gk_resume_begin, gk_resume_end;
+static_assert(static_cast<u8>(ThreadState::free) == abi::kDebugThreadFree);
+static_assert(static_cast<u8>(ThreadState::dead) == abi::kDebugThreadDead);
+static_assert(sizeof(Thread::name) == abi::kDebugNameBytes);
+extern "C" const abi::DebugTable gk_debug_table{
+    threads,
+    &thread_limit,
+    &current,
+    &gk_resume_begin,
+    &gk_resume_end,
+    kThreadStackBytes,
+    offsetof(Thread, state),
+    offsetof(Thread, tid),
+    offsetof(Thread, stack),
+    offsetof(Thread, fs_base),
+    offsetof(Thread, gs_base),
+    offsetof(Thread, xsave),
+    offsetof(Thread, name),
+};
 
 } // namespace gk

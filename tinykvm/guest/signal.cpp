@@ -112,8 +112,12 @@ void settle_restart(Regs* regs, bool handled, u64 flags) {
     }
 }
 
-[[noreturn]] void die(i32 signal, const Regs* regs, const SigInfo& info) {
+// Returns if a debugger wants the program to go on without the signal.
+void die(i32 signal, const Regs* regs, const SigInfo& info) {
     abi::Shared& s = gk_shared_page;
+    if ((s.preempt & abi::kPreemptAttached) && debug_stop(abi::kStopSignal, signal) == 0)
+        return;
+    vector_save_current(); // for a core file
     s.crash_rip = program_rip(regs->rip);
     s.crash_rsp = regs->rsp;
     s.crash_rflags = regs->rflags;
@@ -219,13 +223,17 @@ void deliver_signals(Regs* regs) {
         const Action action = actions[signal];
         if (ignored(signal))
             continue;
-        if (action.handler == 0)
+        if (action.handler == 0) {
             die(signal, regs, info);
+            continue;
+        }
         settle_restart(regs, true, action.flags);
         const u64 mask = current->restore_mask ? current->saved_mask : current->sig_mask;
         current->restore_mask = false;
-        if (!push_frame(regs, signal, action, info, mask))
+        if (!push_frame(regs, signal, action, info, mask)) {
             die(SIGSEGV_, regs, {SIGSEGV_, 0, 1, 0, regs->rsp, 0});
+            continue;
+        }
         current->sig_mask |= action.mask;
         if (!(action.flags & kSaNodefer))
             current->sig_mask |= bit(signal);

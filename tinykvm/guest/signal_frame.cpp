@@ -147,6 +147,7 @@ extern "C" Regs* gk_fault(Regs* regs) {
     SigInfo info;
     info.f0 = s.fault_address;
     switch (s.fault_vector) {
+    case abi::kDebugVector: debug_stop(abi::kStopTrap); return leave(regs);
     case 0:
         info.signo = SIGFPE_;
         info.code = 1;

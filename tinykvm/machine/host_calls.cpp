@@ -97,7 +97,13 @@ std::optional<Stop> Machine::on_host_call() {
     switch (call.nr) {
     case abi::kExit: return Stop{StopKind::exited, static_cast<int>(call.arg[0] & 0xff), {}};
     case abi::kKilled:
+        if (env_->on_killed && !env_->options.trial)
+            env_->on_killed(*this, static_cast<int>(call.arg[0] & 0x7f), static_cast<int>(call.arg[2]), call.arg[1]);
         return killed(static_cast<int>(call.arg[0] & 0x7f), call.arg[1], static_cast<std::int32_t>(call.arg[2]));
+    case abi::kDebugStop:
+        if (auto stop = on_debug_call(call, result))
+            return stop;
+        break;
     case abi::kPanic: {
         const auto text = space_.load_string(GuestVirt(call.arg[0]), 200);
         return broken("guest kernel: " + text.value);

@@ -21,6 +21,7 @@
 #include "tinykvm/linux/policy.hpp"
 #include "tinykvm/machine/clock.hpp"
 #include "tinykvm/machine/connections.hpp"
+#include "tinykvm/machine/debugger.hpp"
 #include "tinykvm/machine/entropy.hpp"
 #include "tinykvm/machine/mapped_files.hpp"
 #include "tinykvm/machine/page_reset.hpp"
@@ -62,6 +63,7 @@ enum class StopKind {
     broken,      // the guest did what no sound guest does: see report
     interrupted, // MachineHost::should_stop() returned true
 };
+inline constexpr const char* kEndedByDebugger = "ended by the debugger"; // Stop::report
 struct Stop {
     StopKind kind = StopKind::waiting;
     int status = 0; // exit status or signal number
@@ -96,6 +98,9 @@ struct MachineEnv {
     const Policy* policy = nullptr;
     Limits limits;
     MachineOptions options;
+    // Called when a program is about to end by a signal, with si_code and si_addr, for core files. The machine can be
+    // looked at (DebugTarget), but not run.
+    std::function<void(Machine&, int signal, int code, std::uint64_t address)> on_killed{};
 };
 
 // A quiescent machine to clone from. Immutable and shared by all its clones.
@@ -210,7 +215,18 @@ public:
     // WIPEONFORK pages).
     void prepare();
 
+    // From now on the debugger is asked. Call this before the first run(), for a new machine with
+    // MachineOptions::patch_code off. False when there is no memory to restore the code of a clone. The debugger must
+    // outlive the machine.
+    bool attach(Debugger& debugger);
+    Debugger* debugger() const { return debugger_; }
+    // With a debugger: stops as soon as a thread is about to return to the program.
+    void stop_soon();
+    // With a debugger, for a machine that waits: stops it there. Returns how it ended, if the debugger ended it.
+    std::optional<Stop> stop_waiting();
+
 private:
+    friend class DebugTarget;
     Machine(const MachineEnv& env, MachineHost& host, std::shared_ptr<const MachineImage> image);
     void load_guest_kernel();
     std::shared_ptr<MachineImage> describe(); // an image of it, without the memory
@@ -235,6 +251,12 @@ private:
     std::optional<Stop> on_host_call();
     std::optional<Stop> on_exception();
     std::optional<Stop> on_interrupt();
+    void set_preempt(std::uint32_t clear, std::uint32_t set);
+    std::optional<Stop> debug_stop(const debug::StopReason& reason);
+    std::optional<Stop> on_debug_call(const abi::HostCall& call, std::int64_t& result);
+    void enter_debug_stop(debug::StopReason::Kind kind, std::uint64_t rip);
+    bool debug_exception(abi::ExceptionFrame& frame);
+    bool debug_tick(bool in_program);
     bool at_wait_exit();
     std::int64_t memory_call(const abi::HostCall& call, bool& handled);
     std::int64_t map_call(const abi::HostCall& call);
@@ -284,6 +306,14 @@ private:
     std::uint64_t last_fault_ = 0;
     std::uint32_t same_faults_ = 0;
     std::vector<std::uint32_t> logged_; // what log_once() has reported
+    Debugger* debugger_ = nullptr;
+    debug::StopReason stop_reason_; // of the next kDebugStop
+    bool debug_signal_ = false;     // the debugger wants the program to get the signal that it dies of
+    struct {
+        bool active = false, others_wait = false;
+        bool arriving = false; // the guest kernel is about to return to the thread that steps
+        bool begun = false;    // it has done so once
+    } step_;
 };
 
 } // namespace tinykvm

@@ -91,7 +91,9 @@ Stop Machine::run() {
             if (kind == kvm::ExitKind::io) {
                 if (host_->should_stop())
                     return Stop{StopKind::interrupted, 0, {}};
-                shared_->preempt = 1;
+                set_preempt(0, abi::kPreemptYield);
+                if (debugger_)
+                    debug_tick(false);
             }
         }
     }
@@ -117,9 +119,12 @@ std::optional<Stop> Machine::on_interrupt() {
     const bool in_vdso = rip >= layout::kVdso && rip < layout::kVdso + 2 * kPageSize;
     const bool kernel = rip >= kernel_.text_begin && rip < kernel_.supervisor_end;
     if (!user || kernel || (rip >= layout::kUserMax && !in_vdso) || vcpu_.event_in_flight()) {
-        shared_->preempt = 1;
+        if (!debugger_ || !debug_tick(false))
+            set_preempt(0, abi::kPreemptYield);
         return std::nullopt;
     }
+    if (debugger_ && debug_tick(true))
+        return std::nullopt;
     // Enter the guest kernel with the program's registers and its RIP in the slot.
     space_.store(GuestVirt(kernel_.entry_rip), rip);
     vcpu_.regs().rip = kernel_.preempt_entry;
@@ -136,6 +141,10 @@ std::optional<Stop> Machine::on_exception() {
     auto* frame = page_pointer<abi::ExceptionFrame>(at);
     abi::ExceptionFrame f;
     std::memcpy(&f, frame, sizeof(f));
+    if (debugger_ && debug_exception(f)) {
+        std::memcpy(frame, &f, sizeof(f));
+        return std::nullopt;
+    }
     if ((f.cs & 3) != 3)
         return broken(fmt::format("exception {} at {:#x} in privileged code", f.vector, f.rip));
     const auto resume_at = [&](std::uint64_t rip) { frame->rip = rip; };

@@ -75,6 +75,7 @@ public:
     // From now on code is patched when it is mapped: instructions that leave the machine lead to the guest kernel
     // instead (memory/code_sites.hpp).
     void patch_code(const StubEntries& entries) { stub_entries_ = entries; }
+    static constexpr const char* kStubsName = "[stubs]"; // of regions with stubs
     void set_brk(std::uint64_t begin) { brk_begin_ = brk_end_ = begin; }
     void set_memory_files(MemoryFiles files) { memory_files_ = std::move(files); }
     // For a trial run: writes to mapped files stay in this machine.
@@ -117,6 +118,18 @@ public:
     void memory_file_cut(int fd);
     // Frozen regions whose files have changed show the files themselves from now on.
     void follow_files();
+
+    // --- for debuggers ---------------------------------------------------------------------------
+    // Writes whatever the protection, to a private copy of the pages: neither an image nor a file changes. False when
+    // the range is not mapped, shows a file's own pages, or no frames are left.
+    bool poke(GuestVirt at, std::span<const std::byte> bytes);
+    // Restores the file's bytes in all code, so that a debugger sees and changes what the program consists of. False
+    // when no frames are left.
+    bool undo_all_patches();
+    bool is_stub(std::uint64_t at) const {
+        const auto region = region_of(at);
+        return region != regions_.end() && region->second.name == kStubsName;
+    }
 
     // --- image, clone, reset ---------------------------------------------------------------------
     // Reads in all file content that is not populated yet, so that the memory no longer depends on files. Throws

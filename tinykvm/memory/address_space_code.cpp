@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::uint64_t kReach = (2ull << 30) - kPageSize; // of a jump and of a LEA
 constexpr std::size_t kMaxSites = 32768;                   // per machine, because they take host memory
-constexpr const char* kStubsName = "[stubs]";
 
 } // namespace
 
@@ -131,6 +130,55 @@ bool AddressSpace::undo_patches(std::uint64_t at, std::uint64_t end) {
             note_frame(made_writable_, frame);
         return entry;
     });
+    return true;
+}
+
+bool AddressSpace::undo_all_patches() {
+    stub_entries_ = {};
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> code;
+    for (auto& [begin, region] : regions_) {
+        if (!(region.prot & PROT_EXEC) || !region.name.starts_with('/') || live(region))
+            continue;
+        region.patches = nullptr; // pages that are read later show the file
+        code.emplace_back(begin, region.end);
+    }
+    changed();
+    return std::all_of(code.begin(), code.end(), [&](const auto& range) {
+        bool patched = false; // own_frames() copies pages, so leave out regions without patches
+        tables_.update(GuestVirt(range.first), GuestVirt(range.second), [&](GuestVirt, std::uint64_t entry) {
+            patched = true;
+            return entry;
+        });
+        return !patched || undo_patches(range.first, range.second);
+    });
+}
+
+bool AddressSpace::poke(GuestVirt at, std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+        const std::uint64_t page = page_down(at.value);
+        const auto region = region_of(page);
+        if (region == regions_.end() || (region->second.flags & kRegionSupervisor) || live(region->second))
+            return false;
+        if (!(tables_.get(GuestVirt(page)) & pte::kPresent) && region->second.prot != 0 &&
+            fault(GuestVirt(page), FaultAccess::read) != FaultOutcome::done)
+            return false;
+        if (!own_frames(page, page + kPageSize))
+            return false;
+        const std::uint64_t entry = tables_.get(GuestVirt(page));
+        const Frame frame = pte::frame(entry);
+        if (!pte::mapped(entry) || !ram_->valid(frame) || ram_->is_window(frame))
+            return false;
+        if (const Image* image = ram_->image(); image && frame < image->frames())
+            image->ensure(frame);
+        const std::size_t n = std::min<std::size_t>(bytes.size(), page + kPageSize - at.value);
+        std::memcpy(ram_->host(frame_address(frame)) + at.value % kPageSize, bytes.data(), n);
+        if (track_host_writes_)
+            note_frame(host_dirty_, frame);
+        if (!(entry & pte::kWrite))
+            note_frame(made_writable_, frame);
+        bytes = bytes.subspan(n);
+        at = at + n;
+    }
     return true;
 }
 

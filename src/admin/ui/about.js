@@ -1,7 +1,8 @@
-// What else the page says of a function: its scale and limits. How it is deleted. And how to get a first one.
-import { $, pairs, setText, tell, versionsText } from './page.js';
+// What else the page says of a function: its program, scale and limits. How it is deleted. And how to get a first one.
+import { $, bytes, pairs, setText, tell, versionsText } from './page.js';
 import { api, chosenFunction, ifMatch, mayDeploy, pathOf, state } from './api.js';
 import { ask } from './dialog.js';
+import { authorText } from './versions.js';
 
 // Keys of the manifest that are limits, as docs/LIMITS.md has them.
 const LIMITS = [
@@ -13,6 +14,17 @@ const isMemory = (key) => key.endsWith('memory') || key === 'max-address-space';
 function limitText(key, value) {
   if (typeof value !== 'number') return String(value);
   return isMemory(key) ? `${value} MiB` : `${value} s`;
+}
+
+// Program and permissions of one version, by its manifest, and who deployed it.
+function programOf({ version, manifest, bytes: size, snapshot }) {
+  const { program, args = [] } = manifest.run ?? {};
+  const allowed = Object.entries(manifest).filter(([key]) => key.startsWith('allow-'));
+  const event = state.versions.events.find(({ action, subject }) => action === 'deploy' && subject === `v${version}`);
+  return [
+    ['program', program && [program, ...args].join(' ')], ['deployed by', event && authorText(event.author)],
+    ['snapshot', `${bytes(size)}, ${snapshot.slice(0, 19)}…`], ...allowed.map(([key, value]) => [key, [value].flat().join(', ')]),
+  ].filter(([, value]) => value);
 }
 
 // Of one version, by its manifest. What it does not set is the daemon's to choose.
@@ -34,7 +46,7 @@ export function showSettings() {
   $('delete-part').hidden = !mayDeploy();
   if (!main) return;
   setText($('settings-of'), `of v${main.version}`);
-  pairs($('settings'), settingsOf(main));
+  pairs($('settings'), [...programOf(main), ...settingsOf(main)]);
 }
 
 export function showFirstSteps(none) {

@@ -4,6 +4,7 @@ export const unread = () => ({ etag: '', list: [], events: [], details: null, se
 export const state = {
   token: sessionStorage.getItem('kvmserver-token') ?? '',
   caller: null,      // of /v1/info
+  daemon: null,      // of /v1/info
   functions: [],     // of /v1/functions
   live: [],          // of /v1/live
   bounds: [],        // upper ends of the latency buckets, in us; one more bucket is above the last

@@ -8,6 +8,8 @@ import { showTraffic } from './traffic.js';
 import { showValues } from './values.js';
 import { showFirstSteps, showSettings } from './about.js';
 import { showCharts } from './charts.js';
+import { showAddresses } from './addresses.js';
+import { showFailures } from './failures.js';
 import { follow, stopFollowing } from './logs.js';
 
 const PERIOD = 2000;      // ms between two readings of the counters
@@ -188,11 +190,12 @@ function showDetail() {
   const hadFocus = $('detail').contains(document.activeElement);
   $('detail').hidden = !chosen;
   showCharts(chosen?.name ?? '');
+  showFailures(chosen?.name ?? '', chosen && sum(state.readings.at(-1), chosen.name).failed);
   if (!chosen && hadFocus) focusOn(null);
   if (!chosen) return;
   const [now, live, recent, speed] = [sum(state.readings.at(-1), chosen.name), liveOf(chosen.name), recentLatency(chosen.name), rates(chosen.name)];
   setText($('name'), chosen.name);
-  setText($('routes'), chosen.routes.join('  '));
+  showAddresses(chosen);
   tell($('failure'), live.map((one) => one.last_failure && `v${one.version}: ${one.last_failure}`).filter(Boolean).join('\n'));
   facts($('facts'), [
     ['live', versionsText(chosen.live)], ['requests', count(now.requests)], ['failed', count(now.failed)],
@@ -278,7 +281,7 @@ function signOut(why) {
   clearTimeout(state.timer);
   stopFollowing();
   sessionStorage.removeItem('kvmserver-token');
-  Object.assign(state, { token: '', caller: null, functions: [], live: [], readings: [], chosen: '', versions: unread() });
+  Object.assign(state, { token: '', caller: null, daemon: null, functions: [], live: [], readings: [], chosen: '', versions: unread() });
   closeDialog();
   showParts(true); // nothing that was typed or answered is left for who comes next
   for (const id of ['tiles', 'functions', 'history', 'logs', 'daemon']) $(id).replaceChildren();
@@ -286,6 +289,7 @@ function signOut(why) {
   tell($('login-trouble'), why);
   $('board').hidden = $('sign-out').hidden = true;
   showCharts('');
+  showFailures('');
   $('login').hidden = false;
   $('token').value = '';
   $('token').focus();
@@ -297,7 +301,7 @@ function nameInAddress() {
 
 async function signIn() {
   const info = await api('GET', '/v1/info');
-  state.caller = info.caller;
+  Object.assign(state, { caller: info.caller, daemon: info.daemon ?? null });
   sessionStorage.setItem('kvmserver-token', state.token);
   const parts = [`version ${info.version}`, `signed in as ${info.caller.name} (${info.caller.scopes.join(', ')})`];
   if (info.daemon) parts.splice(1, 0, `serving ${info.daemon.address} since ${new Date(info.daemon.started).toLocaleString()}`);

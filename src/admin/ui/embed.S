@@ -10,10 +10,12 @@ kvmserver_ui_\name\()_end:
     embedded html, index.html
     embedded css, style.css
     embedded about, about.js
+    embedded addresses, addresses.js
     embedded api, api.js
     embedded app, app.js
     embedded charts, charts.js
     embedded dialog, dialog.js
+    embedded failures, failures.js
     embedded invoke, invoke.js
     embedded logs, logs.js
     embedded page, page.js

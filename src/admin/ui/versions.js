@@ -26,7 +26,7 @@ function listVersions() {
   }
 }
 
-const authorText = ({ kind, name }) => (kind === 'user' ? name : `${kind} ${name}`.trim()) || 'somebody';
+export const authorText = ({ kind, name }) => (kind === 'user' ? name : `${kind} ${name}`.trim()) || 'somebody';
 
 function changeText(event) {
   const sizes = [event.bytes, event.new_bytes].map((value, i) => value !== undefined && `${bytes(value)}${i ? ' new' : ''}`);

@@ -14,6 +14,8 @@ constexpr Example kExamples[] = {
     {"run", "kvmserver run --http -w auto", "the program of kvmserver.toml, a clean machine for every HTTP request"},
     {"snapshot", "kvmserver snapshot -w auto -o app.snap --allow-all node server.js", "boots, warms up, saves"},
     {"snaprun", "kvmserver snaprun -e -t 0 app.snap", "as many machines as there are CPUs"},
+    {"debug", "kvmserver debug app.snap --request price.request", "prints what to type in gdb, then the reply"},
+    {"debug", "kvmserver debug hello@3 --gdb 7777", "version 3 of a function, at each request"},
     {"inspect", "kvmserver inspect app.snap --verify", "what is in it, and whether each chunk is whole"},
     {"inspect", "kvmserver inspect hello@3", "version 3 of a function"},
     {"init", "kvmserver init --template python hello", "a small program in the new folder hello"},

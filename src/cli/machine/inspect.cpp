@@ -3,17 +3,14 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <optional>
 #include <string>
 
 #include "src/cli/command.hpp"
 #include "src/cli/doctor/host_cpu.hpp"
-#include "src/cli/platform/child.hpp"
+#include "src/cli/machine/snapshot_file.hpp"
 #include "src/cli/platform/platform.hpp"
-#include "src/ops/reference.hpp"
 #include "src/snapshot/reader.hpp"
-#include "src/store/snapshots/stored_snapshot.hpp"
 #include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -28,40 +25,6 @@ constexpr OptionSpec kInspectOptions[] = {
     platform::kStore,
     platform::kJson,
 };
-
-// A snapshot file; if there is none of that name, a snapshot of the store.
-struct Inspected {
-    std::string shown;
-    tinykvm::UniqueFd copy; // a memfd with the snapshot from the store
-    std::string path;
-};
-
-Inspected find(const Invocation& invocation, Context& context) {
-    Inspected found{.shown = invocation.operands.front(), .copy = {}, .path = invocation.operands.front()};
-    std::error_code error;
-    const auto status = std::filesystem::status(found.path, error);
-    const bool here = std::filesystem::exists(status);
-    // A folder is no snapshot, but a function may have its name.
-    if (found.path.find('/') != found.path.npos || (here && !std::filesystem::is_directory(status)) ||
-        !(platform::text(invocation, "store") || platform::store_exists(platform::store_path(invocation, context))))
-        return found;
-    const auto opened = platform::open_store(invocation, context);
-    std::optional<Digest> digest;
-    try {
-        digest = ops::find_snapshot(*opened, found.shown);
-    } catch (const UserError&) {
-        if (here)
-            return found;
-        throw;
-    }
-    if (here)
-        context.err << fmt::format("kvmserver: {} is the function; the folder is ./{}\n", found.shown, found.shown);
-    const store::StoredSnapshot snapshot(*opened, *digest);
-    found.copy = platform::memory_file("kvmserver-snapshot");
-    snapshot.export_to(found.copy.get());
-    found.path = fmt::format("/proc/self/fd/{}", found.copy.get());
-    return found;
-}
 
 // Why this build of kvmserver cannot run the snapshot on any CPU; "" if it can.
 std::string abi_problem(const SnapshotReader& reader) {
@@ -78,7 +41,7 @@ int inspect(const Invocation& invocation, Context& context) {
         throw UserError(ExitCode::usage, "inspect takes one snapshot FILE; see kvmserver inspect --help");
     const bool verify = platform::flag(invocation, "verify");
     const bool as_json = platform::flag(invocation, "json");
-    const Inspected inspected = find(invocation, context);
+    const SnapshotFile inspected = find_snapshot_file(invocation, context);
     const SnapshotReader reader = SnapshotReader::open(inspected.path);
     if (verify)
         reader.verify();

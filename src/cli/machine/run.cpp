@@ -18,6 +18,10 @@ int run(const MachineAction& action, const Invocation& invocation, Context& cont
     if (job.options.no_listen && (job.options.ephemeral || job.options.threads > 1))
         throw tinykvm::UserError(tinykvm::ExitCode::usage,
                                  "--no-listen excludes -e, --http and -t above 1, which serve connections");
+    if (!job.options.gdb.empty() && (job.options.ephemeral || job.options.threads > 1))
+        throw tinykvm::UserError(tinykvm::ExitCode::usage,
+                                 "--gdb excludes -e, --http and -t above 1: it debugs one machine, which keeps its "
+                                 "state; to debug a request: kvmserver debug");
     job.options.program = job.program;
     job.options.args = job.args;
     return action(job.options);

@@ -125,6 +125,12 @@ constexpr OptionSpec kTable[] = {
     {.name = "verbose-pagetables", .group = kDiagnostics, .help = "trace page-table changes"},
     {.name = "stats", .group = kDiagnostics, .help = "print counters to stderr at the end",
      .without_effect = kSnapshot},
+    {.name = "gdb", .kind = Kind::text, .group = kDiagnostics, .value = "ADDR",
+     .help = "wait there for gdb (127.0.0.1:PORT, unix:PATH)", .offered = kRun | kDebug, .in_file = false},
+    {.name = "request", .kind = Kind::text, .group = kDiagnostics, .value = "FILE",
+     .help = "the bytes of the one request; else it listens", .offered = kDebug, .in_file = false},
+    {.name = "core-dump", .kind = Kind::text, .group = kDiagnostics, .value = "DIR",
+     .help = "write a core file there when a signal ends the program", .without_effect = kSnapshot},
     {.name = "check-reset", .group = kDiagnostics, .help = "compare the machine with its image after each reset",
      .without_effect = kSnapshot},
 

@@ -20,6 +20,7 @@ enum class Kind {
 
 // Sets of commands.
 inline constexpr unsigned kRun = 1, kSnapshot = 2, kSnaprun = 4, kAll = 7;
+inline constexpr unsigned kDebug = 8; // has most options of snaprun, and these
 
 struct OptionSpec {
     std::string_view name; // long, without dashes

@@ -196,8 +196,24 @@ private:
         text("listen", options_.listen);
         if (const Setting* listen = find("listen"))
             check_listen(listen->label("listen"));
+        if (Setting* folder = find("core-dump")) {
+            text("core-dump", options_.core_dump);
+            folder->values = {options_.core_dump = absolute_path(folder_, options_.core_dump)};
+        }
         environment();
         cache();
+        debugging();
+    }
+
+    void debugging() {
+        text("gdb", options_.gdb);
+        if (options_.gdb.starts_with(tinykvm::kUnixRule))
+            options_.gdb = unix_rule(options_.gdb);
+        // gdb is to see, and to put breakpoints into, what the program consists of.
+        options_.code_as_is |= !options_.gdb.empty();
+        text("request", options_.request_file);
+        if (!options_.request_file.empty())
+            options_.request_file = absolute_path(folder_, options_.request_file);
     }
 
     void cache() {

@@ -26,7 +26,8 @@ const server = http.createServer((request, response) => {
   } else if (path === 'babble') { // prints without end
     const lines = Buffer.from('babble' + '\n'.repeat(60000));
     for (;;) require('node:fs').writeSync(1, lines);
-  } else if (path === 'die') process.exit(3);
+  } else if (path === 'throw') throw new Error(decodeURIComponent(argument));
+  else if (path === 'die') process.exit(3);
   else if (path === 'half') { // begins to reply, and dies
     response.writeHead(200, { 'Content-Length': '1000' });
     response.write('x'.repeat(10), () => process.exit(3));
