@@ -129,7 +129,7 @@ bool EventLoop::attach(Machine& machine, IncomingConnection incoming) {
     c.fd = std::move(fd);
     c.memory = std::move(incoming.memory);
     c.listener = listener;
-    c.own = incoming.own;
+    c.one_request = incoming.own && !incoming.stream;
     ++open_;
     ++attached_;
     const std::uint64_t now = host_mono_ns();

@@ -126,6 +126,8 @@ void print_routes(const json& change, std::ostream& out) {
 
 void print_difference(const json& change, std::ostream& out) {
     print_routes(change, out);
+    for (const json& address : change.value("listen", json::array()))
+        out << "+ listen " << address.get<std::string>() << '\n';
     const json &before = change.at("env_before"), &after = change.at("env");
     for (const auto& [name, value] : after.items())
         if (!before.contains(name) || before.at(name) != value)
@@ -156,10 +158,19 @@ int dry_run(const Invocation& invocation, Context& context, const Plan& plan, Co
     return 0;
 }
 
-// `what`: name and version.
-void print_live(Connection& platform, const std::string& what, const json& routes, bool quiet, Context& context) {
+// `what`: name and version. `result`: of the deploy.
+void print_live(Connection& platform, const std::string& what, const json& result, bool quiet, Context& context) {
+    const json& routes = result.at("routes");
     if (!platform.serves()) {
         context.out << what << " stored; not served: start kvmserver serve\n";
+        return;
+    }
+    // A daemon from before TCP functions sends none.
+    if (const json listen = result.value("listen", json::array()); !listen.empty()) {
+        context.out << what << " live";
+        for (const json& address : listen)
+            context.out << " tcp://" << address.get<std::string>();
+        context.out << '\n';
         return;
     }
     if (routes.empty()) {
@@ -244,7 +255,7 @@ int deploy(const Invocation& invocation, Context& context) {
     const std::string what = fmt::format("{} v{}", plan.name, number);
     const bool as_json = flag(invocation, "json");
     if (!as_json && activate)
-        print_live(*platform, what, result.at("routes"), quiet, context);
+        print_live(*platform, what, result, quiet, context);
     else if (!as_json)
         context.out << fmt::format("{} ready, live: {}\n", what, live_text(result.at("live")));
     if (file.warms_up()) {

@@ -231,3 +231,38 @@ TEST_CASE("a great many claims are told in part") {
         claims.permissions.read.push_back("/x" + std::to_string(i));
     CHECK(claims_above(with({{"allow-read", json::array()}}), claims).size() == 20);
 }
+
+TEST_CASE("addresses of TCP functions are within ranges of addresses and ports") {
+    const auto claims = [](const std::string& address, const json& granted) {
+        Claims claims;
+        claims.listen = {ListenAddress::parse("", address)};
+        const auto found = claims_above(with({{"tcp-listen", granted}}), claims);
+        if (!found.empty())
+            CHECK(found.front().fatal); // it cannot listen on less
+        return text_of(found);
+    };
+    CHECK(claims("127.0.0.1:5000", {"127.0.0.1:5000"}).empty());
+    CHECK(claims("127.0.0.1:5001", {"127.0.0.1:5000"}) == "function.listen = 127.0.0.1:5001 (granted: 127.0.0.1:5000)");
+    CHECK(claims("127.0.0.1:5432", json::array()) == "function.listen = 127.0.0.1:5432 (granted: nothing)");
+    const json range{"127.0.0.0/8:5000-5999", "[fd00::/8]:80"};
+    CHECK(claims("127.0.0.1:5000", range).empty());
+    CHECK(claims("127.1.2.3:5999", range).empty());
+    CHECK_FALSE(claims("127.0.0.1:4999", range).empty());
+    CHECK_FALSE(claims("127.0.0.1:6000", range).empty());
+    CHECK_FALSE(claims("10.0.0.1:5000", range).empty());
+    CHECK(claims("[fd00::1]:80", range).empty());
+    CHECK_FALSE(claims("[fe80::1]:80", range).empty());
+    // Everywhere is more than any address.
+    CHECK_FALSE(claims("0.0.0.0:5000", {"127.0.0.0/8:5000", "host:5000"}).empty());
+    CHECK(claims("0.0.0.0:5000", {":5000-5001"}).empty());
+    CHECK(claims("[::]:5000", {"*:5000"}).empty());
+    CHECK(claims("0.0.0.0:5000", {"0.0.0.0:5000"}).empty());
+    CHECK_FALSE(claims("[::]:5000", {"0.0.0.0:5000"}).empty());
+    for (const char* wrong : {"127.0.0.1", "127.0.0.1:0", ":5-4", ":x", ":1-65536", "unix:/run:80", "a.example:80", ""})
+        CHECK_THROWS_AS(with({{"tcp-listen", {wrong}}}), UserError);
+    // A stranger may claim none, the operator any.
+    CHECK(strangers_ceilings().tcp_listen == std::vector<ListenGrant>{});
+    Claims any;
+    any.listen = {ListenAddress::parse("", ":22")};
+    CHECK(claims_above(Ceilings{}, any).empty());
+}
