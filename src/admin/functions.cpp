@@ -82,9 +82,19 @@ std::vector<Excess> require_grants(Call& call, const Grants& grants, const Wante
 
 void list_functions(Call& call) {
     auto all = json::array();
-    for (const store::FunctionSummary& function : store::Functions(call.store()).list())
-        if (call.who.allows(store::kScopeRead, function.name))
-            all.push_back(ops::summary_json(function));
+    store::Functions functions(call.store());
+    for (const store::FunctionSummary& function : functions.list()) {
+        if (!call.who.allows(store::kScopeRead, function.name))
+            continue;
+        json summary = ops::summary_json(function);
+        summary["listen"] = json::array();
+        if (function.routes.empty() && !function.live.empty()) // a TCP function, perhaps
+            try {
+                summary["listen"] = ops::listen_json(functions.describe(function.name).live_versions);
+            } catch (const store::NotFound&) { // deleted meanwhile
+            }
+        all.push_back(std::move(summary));
+    }
     call.reply(200, {{"functions", all}});
 }
 

@@ -24,7 +24,7 @@ namespace {
 
 constexpr int kAcceptedAtOnce = 64; // so that a flood of clients does not keep the others waiting
 constexpr std::size_t kRoom = 64 << 10;
-constexpr int kLookMs = 100;                // how exactly times are kept
+constexpr std::int64_t kLongestWaitMs = 60'000;
 constexpr std::chrono::seconds kSilent{75}; // for the first byte, as http::Options::idle_timeout
 constexpr useconds_t kRestUs = 5'000;       // when no descriptor is left
 
@@ -54,7 +54,7 @@ struct TcpFront::Connection {
     enum class State { silent, queued, relayed } state = State::silent;
     std::shared_ptr<Answer> answer; // while queued
     std::unique_ptr<RequestLease> lease;
-    std::uint64_t accepted_ns = 0, connected_ns = 0;
+    std::uint64_t accepted_ns = 0, asked_ns = 0, connected_ns = 0;
     std::optional<Clock::time_point> until; // then it is closed
     Watched client, machine;
 };
@@ -128,7 +128,7 @@ bool TcpFront::wait_drained(std::chrono::milliseconds patience) {
 void TcpFront::run() {
     while (!stop_) {
         epoll_event events[64];
-        const int n = ::epoll_wait(epoll_.get(), events, 64, connections_.empty() ? -1 : kLookMs);
+        const int n = ::epoll_wait(epoll_.get(), events, 64, timeout_ms());
         if (n < 0 && errno != EINTR)
             tinykvm::throw_errno("epoll_wait");
         for (int i = 0; i < n; ++i) {
@@ -242,16 +242,36 @@ void TcpFront::drain_old(const std::map<ListenAddress, TcpSockets::Open>& open) 
         if (live.contains({facts.function, facts.version}))
             connection->until.reset();
         else if (!connection->until)
-            connection->until = Clock::now() + std::chrono::nanoseconds(facts.tcp->drain_ns);
+            close_at(*connection, Clock::now() + std::chrono::nanoseconds(facts.tcp->drain_ns));
     }
+}
+
+void TcpFront::close_at(Connection& connection, Clock::time_point when) {
+    connection.until = when;
+    next_look_ = std::min(next_look_, when);
+}
+
+int TcpFront::timeout_ms() const {
+    if (next_look_ == Clock::time_point::max())
+        return -1;
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next_look_ - Clock::now()).count();
+    return static_cast<int>(std::clamp<std::int64_t>(left + 1, 0, kLongestWaitMs));
 }
 
 void TcpFront::look_at_times() {
     const auto now = Clock::now();
+    if (now < next_look_)
+        return;
+    next_look_ = Clock::time_point::max();
     std::vector<Connection*> over;
-    for (const auto& [id, connection] : connections_)
-        if (connection->until && now >= *connection->until)
+    for (const auto& [id, connection] : connections_) {
+        if (!connection->until)
+            continue;
+        if (now >= *connection->until)
             over.push_back(connection.get());
+        else
+            next_look_ = std::min(next_look_, *connection->until);
+    }
     for (Connection* each : over)
         end(*each, each->state == Connection::State::silent ? Outcome::client_timeout : Outcome::stopped,
             each->state != Connection::State::silent);
@@ -306,13 +326,14 @@ void TcpFront::admit(const ListenAddress& address, UniqueFd socket, const sockad
     if (connection.version->facts().tcp->server_first)
         return submit(connection);
     connection.place->on_give_way([inbox = inbox_, id = connection.id] { inbox->add({id, http::Refusal::gave_way}); });
-    connection.until = Clock::now() + kSilent;
+    close_at(connection, Clock::now() + kSilent);
     watch_one(connection.relay.client(), token_of(connection.id, false), EPOLLIN, connection.client);
 }
 
 // Asks the pool for a machine.
 void TcpFront::submit(Connection& connection) {
     connection.place->busy();
+    connection.asked_ns = now_ns();
     connection.until.reset();
     if (connection.state == Connection::State::silent && connection.client.events != 0) {
         char byte;
@@ -391,7 +412,7 @@ void TcpFront::end(Connection& connection, Outcome outcome, bool reset) {
     record.bytes_in = connection.relay.bytes_in();
     record.bytes_out = connection.relay.bytes_out();
     const std::uint64_t now = now_ns(), began = connection.connected_ns != 0 ? connection.connected_ns : now;
-    record.queue_us = us_between(connection.accepted_ns, began);
+    record.queue_us = connection.asked_ns != 0 ? us_between(connection.asked_ns, began) : 0;
     record.exec_us = us_between(began, now);
     record.total_us = us_between(connection.accepted_ns, now);
     connections_.erase(connection.id);

@@ -94,6 +94,8 @@ private:
     void watch(Connection& connection);
     void watch_one(int fd, Id token, std::uint32_t events, Watched& watched);
     void end(Connection& connection, request::Outcome outcome, bool reset);
+    void close_at(Connection& connection, Clock::time_point when);
+    int timeout_ms() const;
     void look_at_times();
     void drain_old(const std::map<ListenAddress, TcpSockets::Open>& open);
 
@@ -111,6 +113,7 @@ private:
     // Of the thread:
     http::Ids ids_;
     Id next_id_ = 1;
+    Clock::time_point next_look_ = Clock::time_point::max(); // not later than the first connection is to be closed
     std::map<ListenAddress, Listener> listeners_;
     std::unordered_map<Id, ListenAddress> listener_ids_;
     std::unordered_map<Id, std::unique_ptr<Connection>> connections_;

@@ -75,7 +75,10 @@ def port() -> int:
 
 def count(port: int) -> str:
     with Client(port) as client:
-        return client.say("count")
+        said = client.say("count")
+        client.socket.shutdown(socket.SHUT_WR)
+        assert client.lines.read() == b"end\n"
+        return said
 
 
 def refused(port: int) -> bool:
@@ -128,6 +131,7 @@ def test_each_connection_gets_a_clean_machine(store, serve, port) -> None:
     assert 'kvmserver_tcp_connections_total{function="pg",version="1",outcome="ok"} 54' in metrics, metrics
     assert "kvmserver_open_tcp_connections 0" in metrics
 
+    assert f"tcp://127.0.0.1:{port}" in store("list").out and f"tcp://127.0.0.1:{port}" in store("describe", "pg").out
     # what is for HTTP says what it is
     invoked = store("invoke", "pg")
     assert invoked.status == 5 and f"connect to 127.0.0.1:{port}" in invoked.err, invoked
