@@ -31,7 +31,7 @@ class Client:
         return self.line()
 
     def line(self) -> str:
-        return self.lines.readline().decode().rstrip("\n")
+        return self.lines.readline().decode().rstrip("\r\n")
 
     def ended(self) -> bool:
         try:
@@ -68,6 +68,18 @@ def local(port: int) -> str:
     return f"127.0.0.1:{port}"
 
 
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A store and its daemon, for the tests that need none of their own."""
+    store = Store(tmp_path_factory.mktemp("tcp"))
+    daemon = Daemon(store, "-t", "4")
+    try:
+        yield store, daemon
+        assert daemon.stop().status == 0
+    finally:
+        daemon.close()
+
+
 @pytest.fixture
 def port() -> int:
     return harness.free_port()
@@ -89,11 +101,20 @@ def refused(port: int) -> bool:
     return False
 
 
-def test_each_connection_gets_a_clean_machine(store, serve, port) -> None:
-    daemon = serve("-t", "4")
+def access(daemon: Daemon, function: str, wanted: int) -> list[dict]:
+    """The lines of the access log about a function, once there are so many."""
+    def lines() -> list[dict]:
+        return [line for line in map(json.loads, daemon.access_file.read_text().splitlines()) if line.get("function") == function]
+
+    harness.wait_until(lambda: len(lines()) >= wanted, f"{wanted} lines about {function}")
+    return lines()
+
+
+def test_each_connection_gets_a_clean_machine(world, port) -> None:
+    store, daemon = world
     said = store.ok("deploy", talks(store, "pg", [local(port)], says="one"), "-q")
     assert said == f"pg v1 live tcp://127.0.0.1:{port}"
-    assert daemon.processes() == {}
+    assert "pg v1" not in daemon.processes()
     for _ in range(3):  # the first one starts a process
         with Client(port) as client:
             assert client.say("count") == "one 1 1"
@@ -103,7 +124,7 @@ def test_each_connection_gets_a_clean_machine(store, serve, port) -> None:
             assert client.say("print") == "printed"
             client.socket.shutdown(socket.SHUT_WR)  # the program still answers
             assert client.lines.read() == b"end\n"
-    assert list(daemon.processes()) == ["pg v1"]
+    assert len(daemon.processes()["pg v1"]) == 1
 
     # 50 at once on 4 machines: each waits for its turn and has one of its own.
     replies: list[str] = []
@@ -120,13 +141,12 @@ def test_each_connection_gets_a_clean_machine(store, serve, port) -> None:
 
     # logs, access log and metrics
     assert "a line of one" in store.ok("logs", "pg", "--tail", "100") + store("logs", "pg").out
-    lines = daemon.access(54)
+    lines = access(daemon, "pg", 54)
     assert {(line["function"], line["version"], line["method"], line["path"], line["outcome"]) for line in lines} == {
         ("pg", 1, "TCP", local(port), "ok")}
     assert lines[0]["client_ip"] == "127.0.0.1" and lines[0]["cold"] and not lines[-1]["cold"]
     assert (lines[-1]["bytes_in"], lines[-1]["bytes_out"]) == (15, 20_000_004)
-    requests = store("logs", "pg", "--requests")
-    assert f"TCP 127.0.0.1:{port}" in requests.out, requests
+    assert f"TCP 127.0.0.1:{port} -" in store("logs", "pg").out
     metrics = daemon_metrics(store)
     assert 'kvmserver_tcp_connections_total{function="pg",version="1",outcome="ok"} 54' in metrics, metrics
     assert "kvmserver_open_tcp_connections 0" in metrics
@@ -141,13 +161,13 @@ def test_each_connection_gets_a_clean_machine(store, serve, port) -> None:
 def daemon_metrics(store: Store) -> str:
     connection = admin.UnixConnection(store.path / "admin.sock")
     with contextlib.closing(connection):
-        connection.request("GET", "/v1/metrics")
+        connection.request("GET", "/metrics")
         return connection.getresponse().read().decode()
 
 
-def test_the_server_speaks_first(store, serve) -> None:
+def test_the_server_speaks_first(world) -> None:
+    store, _ = world
     four, six = harness.free_port(), harness.free_port()
-    serve("-t", "2")
     argv = [str(harness.GUESTS / "greets"), str(harness.free_port())]
     store.ok("deploy", manifest(store, "greets", [local(four), f"[::1]:{six}"], argv, top=GREETS), "-q")
     for _ in range(2):
@@ -157,40 +177,40 @@ def test_the_server_speaks_first(store, serve) -> None:
                 assert client.say("hello") == "hello"
 
 
-def test_a_new_version_while_a_connection_is_open(store, serve, port) -> None:
-    serve("-t", "2")
-    settings = 'drain = "2s"\n'
-    store.ok("deploy", talks(store, "pg", [local(port)], says="one", settings=settings), "-q")
+def test_a_new_version_while_a_connection_is_open(world, port) -> None:
+    store, _ = world
+    settings = 'drain = "1s"\n'
+    store.ok("deploy", talks(store, "moves", [local(port)], says="one", settings=settings), "-q")
     with Client(port) as old:
         assert old.say("count") == "one 1 1"
-        store.ok("deploy", talks(store, "pg", [local(port)], says="two", settings=settings), "-q")
+        store.ok("deploy", talks(store, "moves", [local(port)], says="two", settings=settings), "-q")
         assert count(port) == "two 1 1"
         assert old.say("count") == "one 1 2"  # it keeps its machine
         began = time.monotonic()
         assert old.ended() and time.monotonic() - began < 10  # until the drain time is over
     # back, and both by their shares
-    store.ok("rollback", "pg")
+    store.ok("rollback", "moves")
     assert count(port) == "one 1 1"
-    store.ok("traffic", "pg", "1=50", "2=50")
+    store.ok("traffic", "moves", "1=50", "2=50")
     assert {count(port) for _ in range(40)} == {"one 1 1", "two 1 1"}
     # A version with another address takes the place of both.
     other = harness.free_port()
-    store.ok("deploy", talks(store, "pg", [local(other)], says="three", settings=settings), "-q")
+    store.ok("deploy", talks(store, "moves", [local(other)], says="three", settings=settings), "-q")
     assert count(other) == "three 1 1"
     harness.wait_until(lambda: refused(port), "the former address is closed")
-    split = store("traffic", "pg", "2=50", "3=50")
+    split = store("traffic", "moves", "2=50", "3=50")
     assert split.status == 5 and "must be for the same addresses" in split.err, split
-    store.ok("delete", "pg", "--yes")
+    store.ok("delete", "moves", "--yes")
     harness.wait_until(lambda: refused(other), "nobody listens")
 
 
-def test_an_address_that_is_taken(store, serve, port) -> None:
-    daemon = serve()
-    store.ok("deploy", talks(store, "pg", [local(port)]), "-q")
+def test_an_address_that_is_taken(world, port) -> None:
+    store, daemon = world
+    store.ok("deploy", talks(store, "owner", [local(port)]), "-q")
     again = store("deploy", talks(store, "other", [local(port)]), "-q")
-    assert again.status == 5 and f"127.0.0.1:{port} is taken by pg" in again.err, again
+    assert again.status == 5 and f"127.0.0.1:{port} is taken by owner" in again.err, again
     everywhere = store("deploy", talks(store, "other", [f"0.0.0.0:{port}"]), "-q")
-    assert everywhere.status == 5 and "is taken by pg" in everywhere.err, everywhere
+    assert everywhere.status == 5 and "is taken by owner" in everywhere.err, everywhere
     with socket.create_server(("127.0.0.1", 0)) as busy:
         taken = local(busy.getsockname()[1])
         done = store("deploy", talks(store, "other", [taken]), "-q")
@@ -239,7 +259,7 @@ def test_hand_over_with_an_open_connection(store, serve, port) -> None:
         assert client.say("count") == "pg 1 1"
         asking.start()
         daemon.popen.send_signal(signal.SIGUSR2)
-        harness.wait_until(lambda: daemon.out.count("Serving 1 functions") == 2, f"another serves; {daemon.err}")
+        harness.wait_until(lambda: daemon.out.count("Serving 1 functions") == 1, f"another serves; {daemon.err}")
         assert client.say("count") == "pg 1 2"
     assert daemon.wait().status == 0
     before = len(replies)
@@ -255,9 +275,9 @@ REDIS = shutil.which("redis-server")
 
 
 @pytest.mark.skipif(not REDIS, reason="there is no redis-server")
-def test_redis(store, serve, port) -> None:
+def test_redis(world, port) -> None:
     """A real program: each connection has a database of its own."""
-    serve("-t", "2")
+    store, _ = world
     argv = [REDIS, "--port", str(harness.free_port()), "--save", "", "--bind", "127.0.0.1", "--daemonize", "no"]
     store.ok("deploy", manifest(store, "redis", [local(port)], argv), "-q")
     for _ in range(2):
@@ -267,8 +287,8 @@ def test_redis(store, serve, port) -> None:
             assert client.say("DBSIZE") == ":1"
 
 
-def test_the_example(store, serve, port, tmp_path) -> None:
-    serve("-t", "2")
+def test_the_example(world, port, tmp_path) -> None:
+    store, _ = world
     folder = tmp_path / "python-tcp"
     shutil.copytree(harness.ROOT / "functions/python-tcp", folder)
     text = (folder / "kvmserver.toml").read_text()
@@ -315,10 +335,10 @@ def test_what_a_token_may_claim(store, serve, port) -> None:
     assert daemon.running()
 
 
-def test_a_function_listens_nowhere_else(store, serve, port) -> None:
+def test_a_function_listens_nowhere_else(world, port) -> None:
     """What it opens itself is in a network of its own."""
-    serve()
-    folder = talks(store, "pg", [local(port)])
+    store, _ = world
+    folder = talks(store, "locked", [local(port)])
     text = (folder / "kvmserver.toml").read_text().replace("allow-all = true", 'allow-listen = true')
     (folder / "kvmserver.toml").write_text(text)
     store.ok("deploy", folder, "-q")
@@ -326,40 +346,40 @@ def test_a_function_listens_nowhere_else(store, serve, port) -> None:
     with Client(port) as client:
         client.say(f"listen {elsewhere}")
         assert refused(elsewhere)
-        assert client.say("count") == "pg 1 2"
+        assert client.say("count") == "locked 1 2"
 
 
-def test_limits_end_a_connection(store, serve, port) -> None:
-    daemon = serve("-t", "1")
+def test_limits_end_a_connection(world, port) -> None:
+    store, daemon = world
     top = "max-request-time = 2\n"
-    store.ok("deploy", talks(store, "pg", [local(port)], top=top, settings="[function.scale]\nmax = 1\nqueue = 1\n"), "-q")
+    store.ok("deploy", talks(store, "limited", [local(port)], top=top, settings="[function.scale]\nmax = 1\nqueue = 1\n"), "-q")
     with Client(port) as stuck:
         stuck.socket.sendall(b"spin\n")
         assert stuck.ended()
     with Client(port) as idle:
-        assert idle.say("count") == "pg 1 1"
+        assert idle.say("count") == "limited 1 1"
         with Client(port) as waits:  # in the queue
             waits.socket.sendall(b"count\n")
-            harness.wait_until(lambda: queued(store) == 1, "it waits")
-            assert idle.say("count") == "pg 1 2"  # so it is not idle yet
+            harness.wait_until(lambda: queued(store) == 1, f"it waits; {daemon_metrics(store)[-3000:]}")
+            assert idle.say("count") == "limited 1 2"  # so it is not idle yet
             with Client(port) as third:  # for which the queue has no room
                 third.socket.sendall(b"count\n")
                 assert third.ended()
             assert idle.ended()  # after two seconds without a word
-            assert waits.line() == "pg 1 1"
+            assert waits.line() == "limited 1 1"
     with Client(port) as dying:
         dying.socket.sendall(b"die\n")
         assert dying.ended()
-    outcomes = [line["outcome"] for line in daemon.access(5)]
-    assert outcomes == ["program_failed", "queue-full", "program_failed", "ok", "program_failed"], daemon.access(5)
+    outcomes = [line["outcome"] for line in access(daemon, "limited", 5)]
+    assert outcomes == ["program_failed", "queue-full", "program_failed", "ok", "program_failed"], outcomes
     assert "its client was idle" in daemon.err and "it computed" in daemon.err and "exited with status 3" in daemon.err
     metrics = daemon_metrics(store)
-    assert 'kvmserver_rejected_total{function="pg",version="1",reason="queue-full"} 1' in metrics
-    assert 'kvmserver_faults_total{function="pg",version="1",reason="program-failed"} 1' in metrics
+    assert 'kvmserver_rejected_total{function="limited",version="1",reason="queue-full"} 1' in metrics
+    assert 'kvmserver_faults_total{function="limited",version="1",reason="program-failed"} 1' in metrics
 
 
 def queued(store: Store) -> int:
     for line in daemon_metrics(store).splitlines():
-        if line.startswith('kvmserver_queued_requests{function="pg"'):
+        if line.startswith('kvmserver_queued_requests{function="limited"'):
             return int(line.split()[-1])
     return 0

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <optional>
 #include <string>
 
 #include "tests/catch.hpp"

@@ -174,7 +174,7 @@ TEST_CASE("a dry run tells what would be and what is") {
     world.deploy(plan_of(R"({"function":{"routes":["a.example"],"env":{"A":"1"}}})"));
     CHECK(ops::change_json(plan, ops::change_of(plan, &world.functions)) ==
           nlohmann::json::parse(R"({"name":"hello","dry_run":true,"new":false,"activate":true,
-              "before":[{"version":1,"percent":100}], "routes":["b.example"],"routes_before":["a.example"],
+              "before":[{"version":1,"percent":100}], "routes":["b.example"],"routes_before":["a.example"],"listen":[],
               "env":{"A":"2"},"env_before":{"A":"1"}})"));
     CHECK(world.routes() == Texts{"a.example"});
 }
