@@ -178,16 +178,17 @@ def test_the_server_speaks_first(world) -> None:
 
 
 def test_a_new_version_while_a_connection_is_open(world, port) -> None:
-    store, _ = world
+    store, daemon = world
     settings = 'drain = "1s"\n'
-    store.ok("deploy", talks(store, "moves", [local(port)], says="one", settings=settings), "-q")
+    store.ok("deploy", talks(store, "moves", [local(port)], says="one", top="max-request-time = 60\n", settings=settings), "-q")
     with Client(port) as old:
         assert old.say("count") == "one 1 1"
-        store.ok("deploy", talks(store, "moves", [local(port)], says="two", settings=settings), "-q")
+        store.ok("deploy", talks(store, "moves", [local(port)], says="two", top="max-request-time = 60\n", settings=settings), "-q")
         assert count(port) == "two 1 1"
         assert old.say("count") == "one 1 2"  # it keeps its machine
         began = time.monotonic()
         assert old.ended() and time.monotonic() - began < 10  # until the drain time is over
+    assert [line["outcome"] for line in access(daemon, "moves", 2)] == ["ok", "stopped"]
     # back, and both by their shares
     store.ok("rollback", "moves")
     assert count(port) == "one 1 1"
@@ -367,6 +368,8 @@ def test_limits_end_a_connection(world, port) -> None:
                 assert third.ended()
             assert idle.ended()  # after two seconds without a word
             assert waits.line() == "limited 1 1"
+            waits.socket.shutdown(socket.SHUT_WR)
+            assert waits.lines.read() == b"end\n"
     with Client(port) as dying:
         dying.socket.sendall(b"die\n")
         assert dying.ended()
