@@ -23,7 +23,7 @@ namespace kvmserver::tracing {
 struct Sent {
     enum class How { accepted, try_later, refused };
     How how = How::accepted;
-    std::string why;                   // unless all was accepted
+    std::string why = {};              // unless all was accepted
     std::uint64_t rejected = 0;        // accepted: spans of which the collector took none
     std::chrono::milliseconds wait{0}; // try_later: what the collector asks for; 0: nothing
 };

@@ -144,14 +144,14 @@ def metric(store):
 def test_a_request_is_a_tree_of_spans(store, serve, node, collector, metric) -> None:
     store.deploy_probe(node, "shop", settings='routes = ["/headers"]\n')
     daemon = serve("--traces", collector.url)
-    seen = json.loads(daemon.text("shop", "/headers?secret=1", headers={**GIVEN, "User-Agent": "me/1"}, host="x.example:81"))
+    seen = json.loads(daemon.text("shop", "/headers/x?secret=1", headers={**GIVEN, "User-Agent": "me/1"}, host="x.example:81"))
     spans = collector.spans(5)
     server = check_tree(spans, "shop")
     assert seen["traceparent"] == f"00-{TRACE}-{server['spanId']}-01" and seen["tracestate"] == "vendor=abc"
 
     line = daemon.access(1)[0]
     assert attributes(server) == {
-        "http.request.method": "GET", "url.scheme": "http", "url.path": "/headers", "http.route": "/headers",
+        "http.request.method": "GET", "url.scheme": "http", "url.path": "/headers/x", "http.route": "/headers",
         "http.response.status_code": 200, "server.address": "x.example", "server.port": 81, "client.address": "127.0.0.1",
         "user_agent.original": "me/1", "network.protocol.version": "1.1", "kvmserver.request_id": line["request_id"],
         "kvmserver.outcome": "ok", "kvmserver.function": "shop", "kvmserver.version": 1, "kvmserver.cold_start": True}  # fmt: skip
@@ -231,7 +231,7 @@ def test_a_collector_that_is_away_or_refuses(store, serve, snapshots, program, m
         harness.wait_until(lambda: metric("spans_dropped_total") == 7, "so is what is rejected")
         assert metric("spans_total") == len(warm) + 1
         harness.wait_until(lambda: "spans are dropped" in daemon.err, "the log says it")
-        assert daemon.err.count("traces: ") == 1 and f"127.0.0.1:{port}/v1/traces: status 400" in daemon.err
+        assert daemon.err.count("kvmserver: traces: ") == 1 and f"127.0.0.1:{port}/v1/traces: status 400" in daemon.err
     finally:
         collector.close()
 
@@ -253,7 +253,7 @@ def test_a_slow_collector_delays_nobody(store, serve, snapshots, program, collec
     collector.go_on.set()
     harness.wait_until(lambda: (metric("spans_total") or 0) > waiting * 3, "what waited is sent")
     harness.wait_until(lambda: "spans are dropped" in daemon.err, "the log says it")
-    assert daemon.err.count("traces: ") == 1
+    assert daemon.err.count("kvmserver: traces: ") == 1
 
 
 def test_the_headers_are_a_secret(store, serve, snapshots, program, collector) -> None:

@@ -9,6 +9,7 @@
 
 using namespace kvmserver;
 using daemon::Request;
+using daemon::trace_of;
 using tracing::Period;
 using tracing::RequestTrace;
 

@@ -74,8 +74,9 @@ TEST_CASE("a client's decision is honoured, whatever share is sampled") {
 TEST_CASE("what is invalid begins a new trace, and does not reach the program") {
     Ids ids;
     const std::string valid = "traceparent: 00-" + kTrace + "-" + kSpan + "-01\r\n";
-    for (const std::string& fields : {valid + valid, std::string("traceparent: x\r\n"),
-                                      std::string("tracestate: a=1\r\n"), "traceparent: x\r\ntracestate: a=1\r\n"}) {
+    for (const std::string& fields :
+         {valid + valid, std::string("traceparent: x\r\n"), std::string("tracestate: a=1\r\n"),
+          std::string("traceparent: x\r\ntracestate: a=1\r\n")}) {
         CAPTURE(fields);
         const auto parsed = head_with(fields);
         const Trace trace = join_trace(parsed->head, 1, ids);

@@ -32,10 +32,7 @@ public:
         changed_.wait(lock, [this] { return !held_; });
         const Sent reply = asked_ <= replies_.size() ? replies_[asked_ - 1] : Sent{};
         if (reply.how == How::accepted)
-            for (const auto& span : nlohmann::json::parse(body)["resourceSpans"][0]["scopeSpans"][0]["spans"])
-                for (const auto& one : span.value("attributes", nlohmann::json::array()))
-                    if (one["key"] == "url.path")
-                        paths.push_back(one["value"]["stringValue"]);
+            note(nlohmann::json::parse(body));
         return reply;
     }
     void hold() {
@@ -54,6 +51,13 @@ public:
     std::vector<std::string> paths; // read it when the exporter has ended
 
 private:
+    void note(const nlohmann::json& body) {
+        for (const auto& span : body.at("resourceSpans")[0].at("scopeSpans")[0].at("spans"))
+            if (span.contains("attributes"))
+                for (const auto& one : span.at("attributes"))
+                    if (one.at("key") == "url.path")
+                        paths.push_back(one.at("value").at("stringValue"));
+    }
     std::mutex mutex_;
     std::condition_variable changed_;
     const std::vector<Sent> replies_;
