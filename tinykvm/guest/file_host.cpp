@@ -378,7 +378,7 @@ i64 sys_ioctl(const Args& c) {
         i32 on;
         if (!get_user(on, c.a[2]))
             return -EFAULT;
-        if (on && f->kind != Kind::socket && !pipe_end(f))
+        if (on && f->kind != Kind::socket && f->kind != Kind::pipe)
             break;
         return 0;
     }
