@@ -177,6 +177,8 @@ std::shared_ptr<FunctionVersion> FunctionTable::make_version(const Identity& fun
         facts.queue = static_cast<unsigned>(std::min<std::uint64_t>(facts.queue, each.queue.value_or(facts.queue)));
     }
     facts.min = std::min(facts.min, facts.max);
+    if (facts.kept = known.settings.kept; facts.kept)
+        facts.max = known.settings.concurrency;
     facts.ceilings = ceilings_text(ceilings);
     facts.idle_ns = scale.idle_ns.value_or(defaults_.idle_ns);
     facts.queue_ns = scale.queue_ns;

@@ -20,6 +20,7 @@ public:
         std::uint64_t version = 0;
         Digest snapshot;
         unsigned min = 0, max = 1; // request machines
+        bool kept = false;         // one machine keeps its state; `max`: connections that it serves at once
         std::uint64_t idle_ns = 0; // before idle machines are stopped
         unsigned queue = 0;
         std::uint64_t queue_ns = 0;

@@ -102,8 +102,9 @@ std::variant<ProcessManager::Started, std::string> ProcessManager::started(const
                                       .ceilings = facts.ceilings,
                                       .report_excess = start.report_excess,
                                       .jail = plans_.plan_for(*out.snapshot, ceilings),
-                                      .limits = plans_.limits_for(*out.snapshot, ceilings, facts.max),
-                                      .tenant = facts.tenant};
+                                      .limits = plans_.limits_for(*out.snapshot, ceilings, facts.kept ? 1 : facts.max),
+                                      .tenant = facts.tenant,
+                                      .kept = facts.kept};
         out.process = spares.take();
         try {
             out.process->assign(program, cache_);

@@ -66,6 +66,8 @@ enum class Kind : std::uint8_t {
 
 // Prefix of an assignment's ceilings: the process reports what its snapshot claims above them.
 inline constexpr char kReportExcess = '!';
+// Third line of an assignment: the channels are of one machine that keeps its state (src/runner/kept_machine.hpp).
+inline constexpr std::string_view kKept = "kept\n";
 
 inline constexpr char kFacts = 'f', kPressed = 'p', kNothing = 'n', kBadSnapshot = 'b', kFailed = 'e';
 

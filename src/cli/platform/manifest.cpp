@@ -41,7 +41,11 @@ public:
 
 private:
     void read_function(const toml::table& function) {
-        warn_unknown(function, "function", {"name", "routes", "secrets", "env", "scale", "hooks", "build", "versions"});
+        warn_unknown(function, "function", {"name", "routes", "secrets", "env", "scale", "hooks", "build", "versions", "ephemeral"});
+        const toml::node* const ephemeral = function.get("ephemeral");
+        if (ephemeral && !ephemeral->is_boolean())
+            fail(*ephemeral, "function.ephemeral must be true or false");
+        manifest_.kept = ephemeral && !ephemeral->as_boolean()->get();
         string(function, "function.name", manifest_.name);
         if (const toml::node* node = function.get("routes"))
             routes(*node);
@@ -64,7 +68,7 @@ private:
                 manifest_.watch = strings(*watch, "function.build.watch");
         }
         if (const toml::table* scale = table(function, "function", "scale")) {
-            warn_unknown(*scale, "function.scale", {"min", "max", "idle", "queue", "queue-timeout"});
+            warn_unknown(*scale, "function.scale", {"min", "max", "idle", "queue", "queue-timeout", "concurrency"});
             as_the_daemon(*scale, "scale");
         }
         if (const toml::table* versions = table(function, "function", "versions")) {
@@ -164,7 +168,8 @@ private:
     // Reads the table [function.NAME] as the daemon does, to refuse here what the daemon could not use.
     void as_the_daemon(const toml::table& from, const char* name) const {
         try {
-            daemon::function_settings(fmt::format(R"({{"function":{{"{}":{}}}}})", name, to_json(from)));
+            daemon::function_settings(
+                fmt::format(R"({{"function":{{"ephemeral":{},"{}":{}}}}})", !manifest_.kept, name, to_json(from)));
         } catch (const UserError& error) {
             const std::string_view what = error.what();
             const toml::node* node = &from;

@@ -18,7 +18,7 @@ std::vector<std::string> warmup_words(const Manifest& manifest) {
     const ConfigFile config = read_config(manifest.file.string(), machine_options(), false);
     std::vector<std::string> words;
     if (!config.settings.contains("warmup"))
-        words = {"--warmup", "auto"};
+        words = {"--warmup", manifest.kept ? "0" : "auto"}; // it would keep what the warm-up's requests changed
     add_health_path(words, manifest, config);
     return words;
 }
