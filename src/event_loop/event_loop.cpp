@@ -196,7 +196,7 @@ void EventLoop::poll(Machine& machine) {
     }
     if (accepting_)
         accept_some(machine);
-    end_overdue(machine);
+    end_overdue(machine, false);
     const auto handles = machine.wait_handles();
     if (handles.empty())
         return;
@@ -256,10 +256,12 @@ bool EventLoop::wait(Machine& machine, const Until& until, LoopEnd& end) {
             end = LoopEnd::timeout;
             return false;
         }
-        if (end_overdue(machine))
+        // Only another client could make it do something.
+        const bool stuck = until.arrivals && handles.empty() && w.deadline_host_ns == kForever;
+        if (end_overdue(machine, stuck))
             return true;
         const std::uint64_t stop_at =
-            std::min({w.deadline_host_ns, limit_end(now, counts), until.arrivals ? next_overdue() : kForever});
+            std::min({w.deadline_host_ns, limit_end(now, counts), until.arrivals ? next_overdue(stuck) : kForever});
         if (stop_at != kForever && stop_at > now) {
             timeout.tv_sec = static_cast<time_t>((stop_at - now) / 1'000'000'000);
             timeout.tv_nsec = static_cast<long>((stop_at - now) % 1'000'000'000);

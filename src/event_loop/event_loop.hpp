@@ -125,8 +125,8 @@ private:
     Overrun what_counts(tinykvm::Machine& machine, const tinykvm::Machine::Wait& wait,
                         const std::vector<tinykvm::Machine::WaitHandle>& handles) const;
     void close_client(tinykvm::Machine& machine, std::uint32_t slot, bool reset);
-    bool end_overdue(tinykvm::Machine& machine);
-    std::uint64_t next_overdue() const;
+    bool end_overdue(tinykvm::Machine& machine, bool stuck);
+    std::uint64_t next_overdue(bool stuck) const;
     bool hangs(std::uint64_t now_ns) const;
     Client& client(std::uint32_t slot);
 

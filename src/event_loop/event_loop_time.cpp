@@ -31,12 +31,13 @@ void EventLoop::heard(Client& c) {
     c.asked = true;
 }
 
-std::uint64_t EventLoop::next_overdue() const {
+// When the next client has waited for too long. A program may wait for its own timers and for peers, as in what_counts().
+std::uint64_t EventLoop::next_overdue(bool stuck) const {
     std::uint64_t next = kForever;
     for (const Client& c : clients_) {
         if (!c.closed || !c.asked) // it waits for nothing
             continue;
-        if (c.limit_ns)
+        if (c.limit_ns && stuck)
             next = std::min(next, c.heard_ns + c.limit_ns);
         if (c.total_ns)
             next = std::min(next, c.began_ns + c.total_ns);
@@ -52,14 +53,14 @@ bool EventLoop::hangs(std::uint64_t now_ns) const {
 }
 
 // Ends the connections of clients that have waited for too long; the machine goes on. True if there was one.
-bool EventLoop::end_overdue(Machine& machine) {
+bool EventLoop::end_overdue(Machine& machine, bool stuck) {
     const std::uint64_t now = until_.arrivals ? host_mono_ns() : 0;
-    if (!until_.arrivals || now < next_overdue() || hangs(now))
+    if (!until_.arrivals || now < next_overdue(stuck) || hangs(now))
         return false;
     for (std::uint32_t slot = 0; slot < clients_.size(); ++slot) {
         Client& c = clients_[slot];
         const bool total = c.total_ns && now >= c.began_ns + c.total_ns;
-        if (!c.closed || !c.asked || (!total && (!c.limit_ns || now < c.heard_ns + c.limit_ns)))
+        if (!c.closed || !c.asked || (!total && (!stuck || !c.limit_ns || now < c.heard_ns + c.limit_ns)))
             continue;
         note_(fmt::format("a request was not done within {}; its connection is closed, the machine goes on",
                           total ? "--max-request-total" : "--max-request-time"));
