@@ -4,17 +4,10 @@
 
 #include "src/http/fields.hpp"
 #include "src/store/errors.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::admin {
 namespace {
-
-int digit(char c) {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
 
 std::string decoded(std::string_view text) {
     std::string out;
@@ -23,8 +16,8 @@ std::string decoded(std::string_view text) {
             out += text[i];
             continue;
         }
-        const int high = i + 2 < text.size() ? digit(text[i + 1]) : -1;
-        const int low = high < 0 ? -1 : digit(text[i + 2]);
+        const int high = i + 2 < text.size() ? tinykvm::hex_digit(text[i + 1]) : -1;
+        const int low = high < 0 ? -1 : tinykvm::hex_digit(text[i + 2]);
         if (low < 0 || (high == 0 && low == 0))
             throw store::BadValue("the request's path or query holds a wrong %-encoding");
         out += static_cast<char>(high * 16 + low);

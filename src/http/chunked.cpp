@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "src/http/fields.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::http {
 namespace {
@@ -12,14 +13,6 @@ constexpr unsigned kMaxDigits = 15; // 60 bits: cannot overflow
 constexpr unsigned kMaxExtension = 256;
 constexpr std::size_t kMaxExtensions = 16 * 1024;
 constexpr std::size_t kMaxTrailers = 8 * 1024;
-
-int hex_value(char c) {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
 
 } // namespace
 
@@ -99,7 +92,7 @@ void ChunkedBody::step(char c) {
 }
 
 void ChunkedBody::size_digit(char c) {
-    const int value = hex_value(c);
+    const int value = tinykvm::hex_digit(c);
     if (value < 0)
         return fail("bad-chunk", "The size of a chunk is not a hexadecimal number.");
     if (++digits_ > kMaxDigits)

@@ -20,6 +20,7 @@
 
 #include "src/setup/report.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/text.hpp"
 #include "tinykvm/linux/net_rules.hpp"
 #include "tinykvm/machine/debug_target.hpp"
 
@@ -113,7 +114,7 @@ GdbServer::~GdbServer() {
 }
 
 void GdbServer::announce(const std::string& program) const {
-    fmt::print("Waiting for gdb: gdb {} -ex '{}'\n", program, command_);
+    fmt::print("Waiting for gdb: gdb {} -ex '{}'\n", printable(program), command_);
     std::fflush(stdout);
 }
 

@@ -17,6 +17,7 @@
 #include "src/setup/boot.hpp"
 #include "src/setup/phases.hpp"
 #include "src/setup/report.hpp"
+#include "tinykvm/base/text.hpp"
 #include "tinykvm/machine/restore.hpp"
 
 namespace kvmserver {
@@ -27,9 +28,9 @@ void announce(const Setup& setup, const Options& options, double seconds, const 
     std::string where;
     for (const std::string& address : setup.listeners->addresses())
         where += (where.empty() ? "" : ", ") + address;
-    fmt::print("Program '{}' loaded. {} in {:.1f} ms, {} {}machine{} on {}\n", program_name(setup.program), how,
-               seconds * 1000, options.threads, options.ephemeral ? "request " : "", options.threads == 1 ? "" : "s",
-               where);
+    fmt::print("Program '{}' loaded. {} in {:.1f} ms, {} {}machine{} on {}\n", printable(program_name(setup.program)),
+               how, seconds * 1000, options.threads, options.ephemeral ? "request " : "",
+               options.threads == 1 ? "" : "s", where);
     std::fflush(stdout);
 }
 

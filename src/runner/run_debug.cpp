@@ -19,6 +19,7 @@
 #include "src/snapshot/folder_cache.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/stream_pair.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver {
 
@@ -121,8 +122,8 @@ int debug_snapshot(const Options& options) {
     std::string where;
     for (const std::string& address : restored.setup().listeners->addresses())
         where += (where.empty() ? " on " : ", ") + address;
-    fmt::print("Program '{}' restored{}; it stops at {} request\n", program_name(restored.setup().program), where,
-               request ? "the" : "each");
+    fmt::print("Program '{}' restored{}; it stops at {} request\n", printable(program_name(restored.setup().program)),
+               where, request ? "the" : "each");
     gdb.announce(restored.setup().program.path);
     restored.fill_behind([] { StopSignal::instance().request(); });
     const int code = serve_debugged(restored, gdb, request);

@@ -95,6 +95,20 @@ def test_a_reply_is_printed(debugged, snapshots, folder) -> None:
     assert snapshot.read_bytes() == before
 
 
+def test_a_function_by_its_name(debugged, snapshots, folder, store) -> None:
+    store.deploy(snapshots.of(harness.guest("debugged", "{port}")), "added")
+    request = folder / "request"
+    request.write_bytes(b"hello\n")
+    session = debugged("debug", "added@1", "--store", store.path, "--request", request)
+    with remote(session) as client:
+        assert client.ask("?").startswith(SIGTRAP)
+        client.send("c")
+        ended = session.wait()
+    assert ended.status == 0 and ended.out.endswith("\n3\n"), ended
+    done = kvmserver("debug", "other", "--store", store.path)
+    assert done.status == 3 and "there is no function other" in done.err, done
+
+
 def test_a_snapshot_that_listens(debugged, snapshots) -> None:
     port = harness.free_port()
     snapshot = snapshots.of(harness.guest("debugged", "{port}"))

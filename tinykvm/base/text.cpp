@@ -69,6 +69,14 @@ std::string brief(std::string_view text) {
     return printable(text, kLongest);
 }
 
+int hex_digit(char c) {
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
 std::string to_hex(std::span<const std::uint8_t> bytes) {
     std::string text;
     text.reserve(bytes.size() * 2);

@@ -19,6 +19,7 @@ std::string printable(std::string_view text, std::size_t longest = std::string_v
 // printable() for a part of a line: cut after about 200 bytes.
 std::string brief(std::string_view text);
 
+int hex_digit(char c);                                                    // 0 to 15, of either case; -1: it is none
 std::string to_hex(std::span<const std::uint8_t> bytes);                  // lower case
 std::optional<std::vector<std::uint8_t>> from_hex(std::string_view text); // lower case only
 

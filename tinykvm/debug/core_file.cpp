@@ -95,7 +95,7 @@ void add_thread(Notes& notes, Target& target, const ThreadInfo& thread, const Fa
         siginfo_t info{};
         info.si_signo = fault->signal;
         info.si_code = fault->code;
-        info.si_addr = reinterpret_cast<void*>(fault->address);
+        std::memcpy(&info.si_addr, &fault->address, sizeof(info.si_addr));
         notes.add_value(NT_SIGINFO, info);
         notes.add(NT_AUXV, target.auxiliary_vector());
     }

@@ -1,19 +1,12 @@
 #include "tinykvm/debug/packet.hpp"
 
+#include "tinykvm/base/text.hpp"
+
 namespace tinykvm::debug {
 namespace {
 
 constexpr char kBegin = '$', kEnd = '#', kEscape = '}', kRunLength = '*';
 constexpr char kFlip = 0x20, kInterrupt = 3, kAgain = '-';
-constexpr std::string_view kDigits = "0123456789abcdef";
-
-int digit(char c) {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
 
 } // namespace
 
@@ -52,11 +45,11 @@ void PacketReader::feed(std::string_view bytes, std::vector<Event>& events) {
             state_ = State::payload;
             break;
         case State::checksum_1:
-            given_sum_ = digit(c);
+            given_sum_ = hex_digit(c);
             state_ = State::checksum_2;
             break;
         case State::checksum_2:
-            given_sum_ = given_sum_ < 0 || digit(c) < 0 ? -1 : given_sum_ * 16 + digit(c);
+            given_sum_ = given_sum_ < 0 || hex_digit(c) < 0 ? -1 : given_sum_ * 16 + hex_digit(c);
             finish(events);
             break;
         }
@@ -79,9 +72,7 @@ std::string framed(std::string_view payload) {
     out += kBegin;
     out += payload;
     out += kEnd;
-    out += kDigits[sum >> 4];
-    out += kDigits[sum & 15];
-    return out;
+    return out + tinykvm::to_hex({&sum, 1});
 }
 
 std::string escaped(std::string_view bytes) {
@@ -97,13 +88,7 @@ std::string escaped(std::string_view bytes) {
 }
 
 std::string to_hex(std::span<const std::byte> bytes) {
-    std::string out;
-    out.reserve(bytes.size() * 2);
-    for (const std::byte b : bytes) {
-        out += kDigits[std::to_integer<unsigned>(b) >> 4];
-        out += kDigits[std::to_integer<unsigned>(b) & 15];
-    }
-    return out;
+    return tinykvm::to_hex({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
 }
 
 std::string to_hex(std::string_view text) { return to_hex(std::as_bytes(std::span(text))); }
@@ -114,7 +99,7 @@ std::optional<std::vector<std::byte>> from_hex(std::string_view text) {
     std::vector<std::byte> out;
     out.reserve(text.size() / 2);
     for (std::size_t i = 0; i < text.size(); i += 2) {
-        const int high = digit(text[i]), low = digit(text[i + 1]);
+        const int high = hex_digit(text[i]), low = hex_digit(text[i + 1]);
         if (high < 0 || low < 0)
             return std::nullopt;
         out.push_back(static_cast<std::byte>(high * 16 + low));
@@ -126,8 +111,8 @@ std::optional<std::uint64_t> take_number(std::string_view& text) {
     constexpr std::size_t kMaxDigits = 16;
     std::uint64_t value = 0;
     std::size_t n = 0;
-    for (; n < text.size() && digit(text[n]) >= 0; ++n)
-        value = value << 4 | static_cast<std::uint64_t>(digit(text[n]));
+    for (; n < text.size() && hex_digit(text[n]) >= 0; ++n)
+        value = value << 4 | static_cast<std::uint64_t>(hex_digit(text[n]));
     if (n == 0 || n > kMaxDigits)
         return std::nullopt;
     text.remove_prefix(n);

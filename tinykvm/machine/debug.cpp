@@ -116,7 +116,13 @@ bool Machine::debug_exception(abi::ExceptionFrame& frame) {
     return stop(debug::StopReason::Kind::stepped, frame.rip);
 }
 
-// A tick while the program runs. True if its RIP was changed to stop it.
+// A tick while the guest kernel runs: threads change when it returns, unless the debugger wants otherwise.
+void Machine::tick_in_kernel() {
+    if (!debugger_ || !debug_tick(false))
+        set_preempt(0, abi::kPreemptYield);
+}
+
+// A tick. True if the time slice is not to end: the program stops for the debugger, or one thread alone steps.
 bool Machine::debug_tick(bool in_program) {
     if (!debugger_->wants_stop())
         return step_.active && step_.others_wait; // no preemption

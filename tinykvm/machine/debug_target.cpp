@@ -36,49 +36,54 @@ const abi::DebugTable* DebugTarget::table() {
     return known_ ? &table_ : nullptr;
 }
 
-std::vector<debug::ThreadInfo> DebugTarget::threads() {
-    std::vector<debug::ThreadInfo> out;
+void DebugTarget::for_each_thread(const std::function<bool(std::uint64_t, std::uint32_t)>& fn) {
     const abi::DebugTable* t = table();
     if (!t)
-        return out;
+        return;
     AddressSpace& space = m_.space_;
     const std::uint32_t count =
         std::min(space.load<std::uint32_t>(GuestVirt(number(t->thread_limit))).value_or(0), kMaxThreads);
-    const std::uint64_t current = space.load<std::uint64_t>(GuestVirt(number(t->current))).value_or(0);
     for (std::uint32_t i = 0; i < count; ++i) {
         const std::uint64_t thread = space.load<std::uint64_t>(GuestVirt(number(t->threads) + 8ull * i)).value_or(0);
         const auto state = space.load<std::uint8_t>(GuestVirt(thread + t->state));
         const auto id = space.load<std::uint32_t>(GuestVirt(thread + t->tid));
-        const auto name = space.load<std::array<char, abi::kDebugNameBytes>>(GuestVirt(thread + t->name));
-        if (thread == 0 || !state || !id || !name || *id == 0 || *id > 0x7fffffff || *state == abi::kDebugThreadFree ||
+        if (thread == 0 || !state || !id || *id == 0 || *id > 0x7fffffff || *state == abi::kDebugThreadFree ||
             *state == abi::kDebugThreadDead)
             continue;
-        debug::ThreadInfo info{*id, std::string(name->data(), ::strnlen(name->data(), name->size()))};
-        out.insert(thread == current ? out.begin() : out.end(), std::move(info));
+        if (fn(thread, *id))
+            return;
     }
+}
+
+std::vector<debug::ThreadInfo> DebugTarget::threads() {
+    std::vector<debug::ThreadInfo> out;
+    const std::uint64_t current =
+        table() ? m_.space_.load<std::uint64_t>(GuestVirt(number(table()->current))).value_or(0) : 0;
+    for_each_thread([&](std::uint64_t thread, std::uint32_t id) {
+        const auto name = m_.space_.load<std::array<char, abi::kDebugNameBytes>>(GuestVirt(thread + table()->name));
+        if (!name)
+            return false;
+        debug::ThreadInfo info{id, std::string(name->data(), ::strnlen(name->data(), name->size()))};
+        out.insert(thread == current ? out.begin() : out.end(), std::move(info));
+        return false;
+    });
     return out;
 }
 
 bool DebugTarget::place_of(std::uint32_t thread, Place& out) {
-    const abi::DebugTable* t = table();
-    if (!t)
-        return false;
-    AddressSpace& space = m_.space_;
-    const std::uint32_t count =
-        std::min(space.load<std::uint32_t>(GuestVirt(number(t->thread_limit))).value_or(0), kMaxThreads);
-    for (std::uint32_t i = 0; i < count; ++i) {
-        const std::uint64_t at = space.load<std::uint64_t>(GuestVirt(number(t->threads) + 8ull * i)).value_or(0);
-        if (at == 0 || space.load<std::uint32_t>(GuestVirt(at + t->tid)) != thread)
-            continue;
-        const auto state = space.load<std::uint8_t>(GuestVirt(at + t->state));
-        const auto stack = space.load<std::uint64_t>(GuestVirt(at + t->stack));
-        const auto vector = space.load<std::uint64_t>(GuestVirt(at + t->xsave));
-        if (!state || *state == abi::kDebugThreadFree || *state == abi::kDebugThreadDead || !stack || !vector)
-            continue;
-        out = {*stack + t->stack_bytes - sizeof(abi::ThreadRegisters), at + t->fs_base, at + t->gs_base, *vector};
-        return true;
-    }
-    return false;
+    bool found = false;
+    for_each_thread([&](std::uint64_t at, std::uint32_t id) {
+        if (id != thread)
+            return false;
+        const abi::DebugTable& t = *table();
+        const auto stack = m_.space_.load<std::uint64_t>(GuestVirt(at + t.stack));
+        const auto vector = m_.space_.load<std::uint64_t>(GuestVirt(at + t.xsave));
+        found = stack && vector;
+        if (found)
+            out = {*stack + t.stack_bytes - sizeof(abi::ThreadRegisters), at + t.fs_base, at + t.gs_base, *vector};
+        return found;
+    });
+    return found;
 }
 
 bool DebugTarget::registers(std::uint32_t thread, debug::Registers& out) {

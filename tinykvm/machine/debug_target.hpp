@@ -28,6 +28,8 @@ private:
         std::uint64_t registers = 0, fs_base = 0, gs_base = 0, vector = 0;
     };
     const abi::DebugTable* table();
+    // Calls fn(address, number) for each live thread until it returns true.
+    void for_each_thread(const std::function<bool(std::uint64_t, std::uint32_t)>& fn);
     bool place_of(std::uint32_t thread, Place& out);
     std::uint64_t program_rip(std::uint64_t rip);
     void copy_vector(std::span<std::byte> own, std::span<std::byte> shown, bool to_own) const;

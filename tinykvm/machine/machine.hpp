@@ -257,6 +257,7 @@ private:
     void enter_debug_stop(debug::StopReason::Kind kind, std::uint64_t rip);
     bool debug_exception(abi::ExceptionFrame& frame);
     bool debug_tick(bool in_program);
+    void tick_in_kernel();
     bool at_wait_exit();
     std::int64_t memory_call(const abi::HostCall& call, bool& handled);
     std::int64_t map_call(const abi::HostCall& call);

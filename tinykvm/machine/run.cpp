@@ -91,9 +91,7 @@ Stop Machine::run() {
             if (kind == kvm::ExitKind::io) {
                 if (host_->should_stop())
                     return Stop{StopKind::interrupted, 0, {}};
-                set_preempt(0, abi::kPreemptYield);
-                if (debugger_)
-                    debug_tick(false);
+                tick_in_kernel();
             }
         }
     }
@@ -119,8 +117,7 @@ std::optional<Stop> Machine::on_interrupt() {
     const bool in_vdso = rip >= layout::kVdso && rip < layout::kVdso + 2 * kPageSize;
     const bool kernel = rip >= kernel_.text_begin && rip < kernel_.supervisor_end;
     if (!user || kernel || (rip >= layout::kUserMax && !in_vdso) || vcpu_.event_in_flight()) {
-        if (!debugger_ || !debug_tick(false))
-            set_preempt(0, abi::kPreemptYield);
+        tick_in_kernel();
         return std::nullopt;
     }
     if (debugger_ && debug_tick(true))
