@@ -6,6 +6,7 @@
 
 #include "src/admin/handlers.hpp"
 #include "src/admin/metrics_text.hpp"
+#include "src/admin/wrapped_reply.hpp"
 #include "src/daemon/control.hpp"
 #include "src/http/fields.hpp"
 #include "src/store/errors.hpp"
@@ -83,6 +84,13 @@ daemon::InvokeRequest asked(Call& call) {
     return asked;
 }
 
+bool is_wrapped(Call& call) {
+    const std::string form = call.query("reply").value_or("");
+    if (!form.empty() && form != "json" && form != "plain")
+        throw store::BadValue(fmt::format("reply: '{}' is neither json nor plain", tinykvm::brief(form)));
+    return form == "json" || from_browser(call.request); // a browser gets no other, whatever it asks for
+}
+
 // Whether a header of the function's reply is passed on; hop-by-hop and our own headers are not.
 bool passes(const std::string& name) {
     for (const char* const own : {"content-length", "transfer-encoding", "connection", "keep-alive", "upgrade"})
@@ -158,6 +166,7 @@ void live(Call& call) {
 
 void invoke(Call& call) {
     daemon::Control& control = call.api.control();
+    const bool wants_wrapped = is_wrapped(call);
     const daemon::InvokeReply reply = control.invoke(asked(call));
     Headers headers{{"Kvmserver-Request-Id", reply.request_id},
                     {"Server-Timing",
@@ -168,6 +177,12 @@ void invoke(Call& call) {
     if (!reply.problem_code.empty())
         throw Refused(reply.status ? reply.status : 502, reply.problem_code, reply.problem_detail, reply.problem_hint,
                       std::move(headers));
+    if (wants_wrapped) {
+        headers.emplace_back("Content-Type", kWrappedType);
+        headers.emplace_back("X-Content-Type-Options", "nosniff");
+        headers.emplace_back("Cache-Control", "no-store");
+        return call.reply_bytes(200, wrapped(reply).dump() + "\n", headers);
+    }
     // Its presence tells that the reply is the function's.
     headers.emplace_back("Kvmserver-Version", std::to_string(reply.version));
     for (const auto& [name, value] : reply.headers)

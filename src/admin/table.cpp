@@ -84,7 +84,7 @@ constexpr Endpoint kEndpoints[] = {
      {.id = "delete_secret", .headers = {"If-Match"}, .replies = {{200, "ValueUnset"}},
       .problems = {"changed"}}},
     {"POST", "/v1/functions/{name}/invoke", Of::function, kScopeInvoke, invoke, "send it a request",
-     {.id = "invoke", .query = {"method", "path", "version", "timeout"},
+     {.id = "invoke", .query = {"method", "path", "version", "timeout", "reply"},
       .headers = {"Kvmserver-Header", "Kvmserver-Headers"},
       .body = "FunctionRequest",
       .replies = {

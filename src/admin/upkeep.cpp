@@ -11,7 +11,7 @@ namespace kvmserver::admin {
 
 void gc(Call& call) {
     call.no_members();
-    store::GcOptions how{.keep_versions = {}, .dry_run = call.query_flag("dry_run")};
+    store::GcOptions how{.keep_versions = {}, .dry_run = call.query_flag("dry_run"), .author = call.who.author()};
     if (const auto keep = call.query_number("keep")) {
         if (*keep > UINT32_MAX)
             throw store::BadValue("keep: that is too many");

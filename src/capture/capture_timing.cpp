@@ -21,6 +21,7 @@ namespace {
 // nanoseconds. A clean machine's own overhead (page copies, cold caches) is less.
 constexpr std::uint64_t kExpensiveFactor = 3, kExpensiveNs = 500'000;
 constexpr unsigned kAttempts = 8;
+constexpr const char* kWarmUp = "warm-up";
 constexpr const char* kWarmingUp = "warming up";
 
 // Image of a machine that continued from `image` for `requests` more requests; null when one of them failed.
@@ -73,7 +74,10 @@ public:
         if (!last_)
             return false;
         requests_ += requests;
-        tell_phase(options_, kWarmingUp, fmt::format("{} requests, {} each at best", requests_, ms(*best_ns_)));
+        tell_phase(options_, {.name = kWarmUp,
+                              .what = kWarmingUp,
+                              .detail = fmt::format("{} requests, {} each at best", requests_, ms(*best_ns_)),
+                              .done = requests_});
         const auto now = invocation_ns(setup_, options_, last_, status_);
         if (options_.verbose.general)
             note_line(fmt::format("{}: after {} requests more an invocation would take {} of CPU (before: {})",
@@ -137,7 +141,7 @@ std::shared_ptr<MachineImage> warmest_image(const Setup& setup, const Options& o
         return static_cast<unsigned>(now < end ? std::min(most, (end - now) / std::max<std::uint64_t>(of_one, 1)) : 0);
     };
     unsigned status = 0;
-    tell_phase(options, kWarmingUp);
+    tell_phase(options, {.name = kWarmUp, .what = kWarmingUp});
     {
         Trial trial(setup, options, image);
         if (!trial.answer() || (status = trial.status()) == 0) {

@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -57,7 +58,7 @@ struct Made {
 
 Made write_image(const Setup& setup, const Options& options, std::shared_ptr<MachineImage> from,
                  const std::string& file, const FolderCache& cache, const NoteLine& note) {
-    tell_phase(options, "checking that a clean machine answers");
+    tell_phase(options, {.name = "check", .what = "checking that a clean machine answers"});
     TrialPages trial = trial_invocation(setup, options, from);
     std::vector<std::string> repeats = check_unique(setup, options, from, trial.answered, note);
     from->working_set = std::move(trial.written);
@@ -71,7 +72,7 @@ Made write_image(const Setup& setup, const Options& options, std::shared_ptr<Mac
     image->large_pages = choose_large(*image, static_cast<Frame>(hot.size()));
     MachineState state = to_state(*image, setup.env, setup.program);
     state.repeats = std::move(repeats);
-    tell_phase(options, "compressing");
+    tell_phase(options, {.name = "save", .what = "compressing"});
     return {write_snapshot(file, state, image->image->bytes(), hot, options.level, image->image->fd(), cache,
                            options.temporary ? Purpose::hand_on : Purpose::keep),
             image, hot.size()};
@@ -80,15 +81,19 @@ Made write_image(const Setup& setup, const Options& options, std::shared_ptr<Mac
 } // namespace
 
 int make_snapshot(const Options& given) {
-    Phases phases;
+    std::optional<Phases> phases;
     Options options = given;
-    options.on_phase = [&phases](const std::string& what, const std::string& detail) { phases.show(what, detail); };
+    set_note_sink(options.notes);
+    if (!options.on_phase)
+        options.on_phase = shown_by(phases.emplace());
     StopSignal::instance();
     check_output(options.snapshot_file); // fail before the boot, which may take long
     const auto setup = set_up_program(options);
     setup->listeners->set_dry(true);
     Booted booted = boot_program(*setup, options, {});
     if (!booted.machine || !prepare_for_image(booted, options, program_name(setup->program))) {
+        if (booted.end == LoopEnd::requested)
+            note_line("interrupted: no snapshot was made");
         // Without a snapshot the command fails, whatever the program's own exit status.
         return static_cast<int>(booted.end == LoopEnd::timeout ? ExitCode::unreachable : ExitCode::failure);
     }
@@ -114,7 +119,9 @@ int make_snapshot(const Options& given) {
         note_line(fmt::format("{}: booted in {:.1f} ms; {} pages stored, {} zero, {} hot in {} of {} chunks",
                               program_name(setup->program), boot_seconds * 1000, summary.stored_pages,
                               summary.zero_pages, hot, summary.hot_chunks, summary.chunks));
-    if (!options.temporary) // `deploy` tells what it stored
+    if (options.on_made)
+        options.on_made({options.snapshot_file, summary.sha256, summary.file_bytes});
+    else if (!options.temporary) // `deploy` tells what it stored
         print_made(options.snapshot_file, summary);
     std::fflush(stdout);
     if (const auto reader = SnapshotReader::open(options.snapshot_file);

@@ -38,7 +38,11 @@ std::uint64_t warm_up(Booted& booted, const Options& options, unsigned requests)
     std::uint64_t least = 0;
     for (unsigned i = 0; i < requests; ++i) {
         if (requests > 1)
-            tell_phase(options, "warming up", fmt::format("request {} of {}", i + 1, requests));
+            tell_phase(options, {.name = "warm-up",
+                                 .what = "warming up",
+                                 .detail = fmt::format("request {} of {}", i + 1, requests),
+                                 .done = i + 1,
+                                 .all = requests});
         const std::uint64_t begin = thread_cpu_ns(); // CPU time, not wall time: other processes would distort it
         const SyntheticReply reply = ask(*booted.machine, *booted.loop,
                                          fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: "

@@ -13,6 +13,7 @@
 namespace kvmserver::cli {
 
 struct Command;
+class JsonEvents;
 
 // A command's environment. Results go to `out`, everything else to `err`.
 struct Context {
@@ -21,6 +22,8 @@ struct Context {
     std::string folder; // the current folder, absolute
     unsigned cpus = 1;
     std::span<const Command> commands = {}; // set by run_cli
+    int events_fd = -1;                     // where JsonEvents go; -1: to `out`
+    JsonEvents* events = nullptr;           // of a command that runs with --json and has them
 };
 
 // The streams and values of this process.
@@ -52,6 +55,7 @@ struct Command {
     // Returns the exit code. Throws UserError, HostError.
     std::function<int(const Invocation&, Context&)> action;
     std::vector<Words> words = {}; // by operand
+    bool has_events = false;       // --json prints events (docs/COMMANDS.md)
 };
 
 // Parses the words (without argv[0]) and runs the command. Prints an error as one line. Returns the exit code. Without

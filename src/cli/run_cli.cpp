@@ -7,7 +7,9 @@
 
 #include "src/cli/app.hpp"
 #include "src/cli/command.hpp"
+#include "src/cli/events/json_events.hpp"
 #include "src/cli/options/arguments.hpp"
+#include "src/cli/options/options_from.hpp"
 #include "src/cli/version.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -30,6 +32,38 @@ std::string help_text(std::span<const Command> commands, const Command* command,
     return text;
 }
 
+// Null if the command prints none.
+std::unique_ptr<JsonEvents> events_of(const Command& command, const Settings& settings, const Context& context) {
+    if (const auto given = settings.find(kEventsOption); given != settings.end())
+        return std::make_unique<JsonEvents>(descriptor_of(given->second, kEventsOption), JsonEvents::Role::child,
+                                            false);
+    if (!command.has_events || !is_set(settings, "json"))
+        return nullptr;
+    if (context.events_fd < 0)
+        return std::make_unique<JsonEvents>(context.out);
+    return std::make_unique<JsonEvents>(context.events_fd, JsonEvents::Role::whole, is_set(settings, "quiet"));
+}
+
+int run_with_events(const Command& command, const Invocation& invocation, const Context& given, JsonEvents& events) {
+    Context context{.out = given.out,
+                    .err = events.messages(),
+                    .folder = given.folder,
+                    .cpus = given.cpus,
+                    .commands = given.commands,
+                    .events = &events};
+    const auto failed = [&](ExitCode code, const char* message) {
+        events.error(message, static_cast<int>(code));
+        return events.finish(static_cast<int>(code));
+    };
+    try {
+        return events.finish(command.action(invocation, context));
+    } catch (const tinykvm::UserError& error) {
+        return failed(error.code(), error.what());
+    } catch (const std::exception& error) { // HostError, and what we did not think of
+        return failed(ExitCode::failure, error.what());
+    }
+}
+
 int dispatch(std::span<const Command> commands, const std::vector<std::string>& words, Context& context) {
     const ParsedArguments split = parse_arguments(commands, words);
     if (split.asked.contains("help") || split.asked.contains("help-all")) {
@@ -47,11 +81,13 @@ int dispatch(std::span<const Command> commands, const std::vector<std::string>& 
             throw tinykvm::UserError(ExitCode::usage, "no command given; see kvmserver --help");
         command = &*run;
     }
-    return command->action({.settings = split.settings,
-                            .operands = split.operands,
-                            .named = split.command != nullptr,
-                            .bare_before = split.bare_before},
-                           context);
+    const Invocation invocation{.settings = split.settings,
+                                .operands = split.operands,
+                                .named = split.command != nullptr,
+                                .bare_before = split.bare_before};
+    if (const auto events = events_of(*command, invocation.settings, context))
+        return run_with_events(*command, invocation, context, *events);
+    return command->action(invocation, context);
 }
 
 int fail(Context& context, ExitCode code, std::string message) {
@@ -68,7 +104,8 @@ Context host_context() {
     return {.out = std::cout,
             .err = std::cerr,
             .folder = error ? "/" : folder.string(),
-            .cpus = std::max(1u, std::thread::hardware_concurrency())};
+            .cpus = std::max(1u, std::thread::hardware_concurrency()),
+            .events_fd = STDOUT_FILENO};
 }
 
 int run_cli(std::span<const Command> commands, const std::vector<std::string>& words, Context context) {

@@ -58,6 +58,7 @@ struct InvokeRequest {
 
 struct InvokeReply {
     unsigned status = 0;
+    std::string reason;                                       // "Not Found"; may be ""
     std::vector<std::pair<std::string, std::string>> headers; // as the program sent them, except for framing
     std::string body;
     std::uint64_t version = 0;

@@ -103,6 +103,7 @@ bool understand(std::string_view bytes, bool head_request, InvokeReply& reply) {
         if (head.interim())
             continue;
         reply.status = head.status;
+        reply.reason = head.status_and_reason.size() > 4 ? head.status_and_reason.substr(4) : std::string_view();
         for (const http::Field& field : head.fields)
             if (!http::equal_nocase(field.name, "connection") && !http::equal_nocase(field.name, "transfer-encoding") &&
                 !http::equal_nocase(field.name, "content-length"))

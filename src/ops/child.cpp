@@ -33,8 +33,11 @@ namespace {
     if (start.own_group)
         ::setpgid(0, 0);
     if (::dup2(null, STDIN_FILENO) < 0 || ::dup2(start.output, STDOUT_FILENO) < 0 ||
-        ::dup2(start.error, STDERR_FILENO) < 0 || (start.keep >= 0 && ::fcntl(start.keep, F_SETFD, 0) < 0))
+        ::dup2(start.error, STDERR_FILENO) < 0)
         fail("its descriptors");
+    for (const int kept : start.keep)
+        if (::fcntl(kept, F_SETFD, 0) < 0)
+            fail("its descriptors");
     ::signal(SIGPIPE, SIG_DFL);
     sigset_t none;
     ::sigemptyset(&none);
@@ -70,8 +73,8 @@ pid_t start_child(const std::vector<std::string>& argv, const ChildStart& start)
 
 int shell_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
-Child::Child(const std::vector<std::string>& argv, const std::string& folder, int output, int keep)
-    : pid_(start_child(argv, {.folder = folder, .output = output, .error = output, .keep = keep})),
+Child::Child(const std::vector<std::string>& argv, const std::string& folder, int output, std::vector<int> keep)
+    : pid_(start_child(argv, {.folder = folder, .output = output, .error = output, .keep = std::move(keep)})),
       name_(argv.front()) {}
 
 Child::~Child() {

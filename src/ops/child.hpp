@@ -17,8 +17,8 @@ inline constexpr const char* kSelf = "/proc/self/exe";
 // thread that started it ends.
 class Child {
 public:
-    // `keep`: a descriptor that stays open in it, or -1.
-    Child(const std::vector<std::string>& argv, const std::string& folder, int output, int keep = -1);
+    // `keep`: descriptors that stay open in it.
+    Child(const std::vector<std::string>& argv, const std::string& folder, int output, std::vector<int> keep = {});
     ~Child(); // kills the process
     Child(const Child&) = delete;
     Child& operator=(const Child&) = delete;
@@ -35,10 +35,10 @@ private:
 // How to start a child process. Its stdin is /dev/null, and no signal is blocked in it or has a handler.
 struct ChildStart {
     std::string folder;
-    int output = -1;        // its stdout
-    int error = -1;         // its stderr
-    int keep = -1;          // a descriptor that stays open in it
-    bool own_group = false; // a process group of its own
+    int output = -1;            // its stdout
+    int error = -1;             // its stderr
+    std::vector<int> keep = {}; // descriptors that stay open in it
+    bool own_group = false;     // a process group of its own
 };
 // Returns its process id. The child is killed when the thread that started it ends. Throws HostError; if argv[0] cannot
 // be started, the child's status is 126, as with a shell.

@@ -65,7 +65,7 @@ std::shared_ptr<MachineImage> boot_image(const Setup& setup, const Options& give
                                          int& exit_code) {
     Phases phases;
     Options options = given;
-    options.on_phase = [&phases](const std::string& what, const std::string& detail) { phases.show(what, detail); };
+    options.on_phase = shown_by(phases);
     Booted booted = boot_program(setup, options, {});
     boot_seconds = booted.seconds;
     if (!booted.machine || !prepare_for_image(booted, options, program_name(setup.program))) {

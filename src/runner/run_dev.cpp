@@ -73,6 +73,7 @@ private:
 } // namespace
 
 int run_dev(const Options& options) {
+    set_note_sink(options.notes);
     OwnJail jail(options);
     StopSignal::instance();
     const auto setup = set_up_program(options);

@@ -14,7 +14,7 @@ Booted boot_program(const Setup& setup, const Options& options, BootTerms terms)
     Booted booted;
     const std::string name = program_name(setup.program);
     const std::uint64_t begin = host_mono_ns();
-    tell_phase(options, "booting " + name);
+    tell_phase(options, {.name = "boot", .what = "booting " + name});
     booted.loop = std::make_unique<EventLoop>(*setup.listeners, note_line);
     booted.loop->keep_refusals(true);
     booted.loop->set_exists([&policy = *setup.policy](const std::string& path) { return policy.is_on_host(path); });

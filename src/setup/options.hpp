@@ -26,6 +26,25 @@ struct EarlySnapshot {
     std::function<void()> written; // called once the file is complete; the warm-up begins when it returns
 };
 
+// What a command that takes long is doing at the moment.
+struct PhaseNews {
+    std::string name;                // for programs: boot, warm-up, check, save
+    std::string what;                // for people: "warming up"
+    std::string detail = {};         // how far it is: "680 requests"
+    std::uint64_t done = 0, all = 0; // requests; 0: unknown
+};
+
+struct SnapshotMade {
+    std::string file, sha256;
+    std::uint64_t bytes = 0;
+};
+
+// Where diagnostics go in place of stderr. Any thread may call it.
+struct NoteSink {
+    std::function<void(const std::string& line)> note;
+    std::function<void(const std::string& line)> refusal; // what a program was refused that failed to start
+};
+
 struct Options {
     // The program (run, snapshot) or the snapshot file (snaprun).
     std::string program;           // as given by the user: a path, or a name to look up in PATH
@@ -74,14 +93,15 @@ struct Options {
     // permissions and limits from the snapshot.
     std::vector<std::string> given;
     Verbosity verbose;
-    // Called when the work goes on, with what is being done and how far it is ("warming up", "680 requests").
-    std::function<void(const std::string& what, const std::string& detail)> on_phase;
-    std::function<void()> on_walls; // for tests: called inside the jail of `run` and `snaprun`
+    std::function<void(const PhaseNews&)> on_phase;   // in place of lines on stderr
+    std::function<void(const SnapshotMade&)> on_made; // in place of a line on stdout
+    NoteSink notes;                                   // empty: stderr
+    std::function<void()> on_walls;                   // for tests: called inside the jail of `run` and `snaprun`
 };
 
-inline void tell_phase(const Options& options, const std::string& what, const std::string& detail = "") {
+inline void tell_phase(const Options& options, const PhaseNews& news) {
     if (options.on_phase)
-        options.on_phase(what, detail);
+        options.on_phase(news);
 }
 
 // The commands. Each boots or restores, serves until SIGTERM/SIGINT or until the program ends, and returns the

@@ -6,6 +6,8 @@
 #include <string>
 #include <thread>
 
+#include "src/setup/options.hpp"
+
 namespace kvmserver {
 
 // Says nothing in the first second, so that a quick command is as quiet as ever.
@@ -32,5 +34,10 @@ private:
     Clock::time_point phase_begin_ = begin_;
     std::thread thread_; // last: it uses the members above
 };
+
+// For Options::on_phase.
+inline auto shown_by(Phases& phases) {
+    return [&phases](const PhaseNews& news) { phases.show(news.what, news.detail); };
+}
 
 } // namespace kvmserver

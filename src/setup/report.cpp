@@ -9,7 +9,20 @@ namespace kvmserver {
 
 using namespace tinykvm;
 
+namespace {
+
+NoteSink& note_sink() {
+    static NoteSink sink;
+    return sink;
+}
+
+} // namespace
+
+void set_note_sink(NoteSink sink) { note_sink() = std::move(sink); }
+
 void note_line(const std::string& line) {
+    if (const auto& note = note_sink().note)
+        return note(printable(line));
     const std::string text = "kvmserver: " + printable(line) + "\n" /* names and texts of the guest may be in it */;
     (void)!::write(STDERR_FILENO, text.data(), text.size());
 }
@@ -29,8 +42,13 @@ int report_stop(const std::string& name, const Stop& stop) {
 }
 
 void report_refusals(const std::string& name, const EventLoop& loop) {
-    for (const std::string& line : loop.refusals().advice())
-        note_line(fmt::format("{}: {}", name, line));
+    for (const std::string& line : loop.refusals().advice()) {
+        const std::string text = fmt::format("{}: {}", name, line);
+        if (const auto& refusal = note_sink().refusal)
+            refusal(printable(text));
+        else
+            note_line(text);
+    }
 }
 
 } // namespace kvmserver

@@ -3,12 +3,16 @@
 #include <string>
 
 #include "src/event_loop/event_loop.hpp"
+#include "src/setup/options.hpp"
 #include "tinykvm/machine/machine.hpp"
 
 namespace kvmserver {
 
 // Writes a diagnostic to stderr, in one write().
 void note_line(const std::string& line);
+
+// Of the process, as stderr is. Call it before threads exist that write diagnostics.
+void set_note_sink(NoteSink sink);
 
 // The program's name in messages: that of its script or file, without the folder.
 std::string program_name(const tinykvm::ProgramSpec& program);

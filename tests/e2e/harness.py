@@ -67,6 +67,20 @@ class Ended(NamedTuple):
         return [line for line in self.err.splitlines() if not (line.startswith("kvmserver: ") and line.endswith(" ..."))]
 
     @property
+    def events(self) -> list[dict]:
+        """Those of --json: nothing else may be on stdout."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def last(self) -> dict:
+        return self.events[-1]
+
+    @property
+    def result(self) -> dict:
+        """Of --json: one object, or the last event."""
+        return self.last if self.out.startswith('{"event"') else json.loads(self.out)
+
+    @property
     def error(self) -> str:
         """The one line that says what went wrong."""
         lines = [line for line in self.said if line.startswith("kvmserver: ")]

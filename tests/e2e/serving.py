@@ -71,7 +71,7 @@ class Store:
     def json(self, *words) -> dict:
         done = self(*words, "--json")
         assert done.status == 0, done
-        return json.loads(done.out)
+        return done.result
 
     def deploy(self, snapshot: pathlib.Path, name: str, *options: str) -> str:
         return self.ok("deploy", snapshot, "--name", name, *options)

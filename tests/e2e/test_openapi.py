@@ -210,6 +210,12 @@ def serves(ask: Asker) -> None:
         ask("POST", invoke, b"abc", 400, "bad-value", Kvmserver_Headers=wrong)
     ask("POST", invoke + "?method=POST&path=/echo&version=1&timeout=20", b"abc", 200)
     ask("POST", invoke + "?path=/nowhere", status=404)
+    ask("POST", invoke + "?path=/nowhere&reply=plain", status=404)
+    wrapped = ask("POST", invoke + "?path=/nowhere&reply=json", status=200)
+    assert wrapped.json["status"] == 404 and wrapped.json["reason"] == "Not Found" and wrapped.json["body"] == "not found\n"
+    assert wrapped.headers["Content-Type"] == "application/vnd.kvmserver.reply+json"
+    assert wrapped.headers["X-Content-Type-Options"] == "nosniff" and not wrapped.headers.get("Kvmserver-Version")
+    ask("POST", invoke + "?reply=html", status=400, code="bad-value")
     ask("POST", invoke + "?path=/crash", status=502, code="program-failed")
     ask("POST", invoke + "?version=9", status=404, code="not-found")
     ask("POST", invoke + "?path=/spin&timeout=0.2", status=504)  # in a machine or before it has one

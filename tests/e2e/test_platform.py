@@ -34,7 +34,7 @@ class Platform:
     def json(self, *words):
         done = self(*words, "--json")
         assert done.status == 0, done
-        return json.loads(done.out)
+        return done.result
 
     def live(self, name: str) -> list[dict]:
         return self.json("describe", name)["live"]

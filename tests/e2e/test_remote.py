@@ -139,12 +139,27 @@ def test_tls_is_verified(far, folder) -> None:
     far.ok("list", "--remote", f"https://localhost:{far.api.port}", env={**token, "CURL_CA_BUNDLE": far.authority})
 
 
+def test_events_of_a_transfer(far, big) -> None:
+    far.login("deploy")
+    done = far.run("deploy", big, "--name", "hello", "--remote", "far", "--json")
+    assert done.status == 0 and done.err == "", done
+    (upload,) = [each for each in done.events if each["event"] == "phase" and each["state"] == "done"]
+    assert upload["phase"] == "upload" and upload["unit"] == "bytes" and upload["done"] == upload["all"] > 0
+    (live,) = [each for each in done.events if each["event"] == "live"]
+    assert live["url"] and live["served"] is True and done.last["bytes"] == big.stat().st_size
+    back = far.run("pull", "hello", "-o", "back.snap", "--remote", "far", "--json")
+    assert back.last["event"] == "result" and back.last["snapshot"] == live["snapshot"]
+    assert [each["phase"] for each in back.events if each.get("state") == "done"] == ["download"]
+    lost = far.run("deploy", big, "--name", "hello", "--remote", f"http://127.0.0.1:{harness.free_port()}", "--json")
+    assert lost.status == 6 and lost.err == "" and lost.last["event"] == "error" and lost.last["exit_code"] == 6, lost
+
+
 def test_the_whole_way(far, snap, program, snapshots) -> None:
     far.login("admin")
     remote = ["--remote", "far"]
     assert far.ok("deploy", snap, "--name", "hello", *remote).startswith("hello v1 live http://hello.localhost")
     other = snapshots.of(program("c-poll"))
-    made = json.loads(far.run("deploy", other, "--name", "hello", "--json", *remote).out)
+    made = far.run("deploy", other, "--name", "hello", "--json", *remote).last
     assert made["version"] == 2 and made["bytes"] == other.stat().st_size
     assert far.ok("list", *remote).split()[:3] == ["hello", "v2", "ready"]
     assert far.ok("describe", "hello", *remote) == "hello v2 ready"
@@ -225,7 +240,7 @@ def test_only_missing_pieces_travel(far, big) -> None:
     chunks[-1].unlink()
     far.api = admin.Listener(far.folder, far.api.certificates, far.api.port)
     wire.to_server = 0
-    pushed = json.loads(far.run("push", big, "--remote", "wired", "--json").out)
+    pushed = far.run("push", big, "--remote", "wired", "--json").last
     assert pushed["new_bytes"] == biggest
     assert biggest < wire.to_server < biggest + len(chunks) * 300 + 20_000
     assert all(path.read_bytes() == data for path, data in kept.items())

@@ -1,5 +1,7 @@
 """What the API and the commands do while a daemon serves: invoke, logs, metrics, top, and changes seen at once."""
 import concurrent.futures
+import contextlib
+import http.client
 import json
 import os
 import re
@@ -165,6 +167,26 @@ def test_a_follower_does_not_hold_up_the_end(store, serve, snap) -> None:
     assert daemon.stop().status == 0
     follower.wait()
     follower.close()
+
+
+@pytest.mark.parametrize("header", ["Origin", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest"])
+def test_a_browser_gets_no_reply_that_acts_on_it(store, serve, program, header) -> None:
+    """Not even if a page asks for the plain one: a page cannot leave these headers out."""
+    store.deploy_probe(program("node-http"), "probe")
+    serve()
+    with contextlib.closing(admin.UnixConnection(store.path / "admin.sock")) as connection:
+        def invoke(headers: dict) -> http.client.HTTPResponse:
+            connection.request("POST", "/v1/functions/probe/invoke?path=/hostile&reply=plain", None, headers)
+            return connection.getresponse()
+
+        plain = invoke({})
+        assert plain.status == 302 and plain.headers["Clear-Site-Data"] and b"script" in plain.read()
+        wrapped = invoke({header: "null"})
+        assert wrapped.status == 200 and wrapped.headers["Content-Type"] == "application/vnd.kvmserver.reply+json"
+        for name in ("Clear-Site-Data", "Set-Cookie", "Location", "Strict-Transport-Security"):
+            assert wrapped.headers[name] is None
+        told = json.loads(wrapped.read())
+        assert [value for name, value in told["headers"] if name == "Set-Cookie"] == ["a=1; Path=/", "b=2"]
 
 
 def test_a_long_invoke_does_not_hold_up_the_end(store, serve, program) -> None:

@@ -39,7 +39,7 @@ def test_a_request_and_its_reply(page, site, invoker) -> None:
     facts = facts_of_reply(page)
     assert facts["status"].startswith("200") and facts["version"] == "v2" and facts["cold start"] in ("yes", "no")
     assert all(facts[name].endswith("s") for name in ("total", "queue", "restore", "execution"))
-    assert "content-type: text/plain" in page.text("#invoke-reply-headers")
+    assert "Content-Type: text/plain" in page.text("#invoke-reply-headers")
     lines = site.store.ok("logs", "hello", "--request", facts["request id"])
     assert "GET /headers/ 200" in lines
     page.fill("#invoke-headers", "")
@@ -59,8 +59,27 @@ def test_a_request_and_its_reply(page, site, invoker) -> None:
     assert page.run("document.querySelector('#invoke-path').value") == "/"
 
 
+def test_a_hostile_reply_is_shown_and_does_nothing(page, site, invoker) -> None:
+    sign_in(page, site, invoker, "#hello")
+    unfold(page, "invoke-part")
+    page.run("document.cookie = 'kept=1; path=/'")
+    invoke(page, "/hostile", "Status 302")
+    headers = page.text("#invoke-reply-headers")
+    for line in ("Location: https://elsewhere.example/", 'Clear-Site-Data: "*"', "Set-Cookie: a=1; Path=/", "Set-Cookie: b=2",
+                 "Strict-Transport-Security: max-age=1"):
+        assert line in headers, headers
+    assert facts_of_reply(page)["status"] == "302 Gone Fishing"
+    assert page.text("#invoke-reply-body") == '<script>document.title = "taken over"</script>'
+    assert page.run("document.cookie") == "kept=1" and page.run("document.title") != "taken over"
+    assert page.run("sessionStorage.getItem('kvmserver-token')") == invoker, "nothing of the origin is cleared"
+    assert not [url for url in page.requests if "elsewhere" in url.split("?")[0]]
+    page.run("document.cookie = 'kept=; path=/; max-age=0'")
+    invoke(page, f"/much/{(1 << 20) + 10}", "Status 200")
+    assert "cut off here: 1.0 MiB in all" in page.text("#invoke-reply-body")[-60:]
+
+
 def test_a_reply_that_is_no_success(page, site, invoker) -> None:
-    page.expected += ["404", "502"]
+    page.expected += ["502"]
     sign_in(page, site, invoker, "#hello")
     unfold(page, "invoke-part")
     invoke(page, "/nowhere", "Status 404")

@@ -191,7 +191,7 @@ def test_what_is_warmed_up_first(store, serve, program, top, options) -> None:
     """A number of requests that somebody named, and a version that waits for its turn."""
     serve()
     folder = manifest(store.folder / "hello", program("c-epoll"), top)
-    result = json.loads(store("deploy", folder, "--json", *options).out)
+    result = store("deploy", folder, "--json", *options).last
     (version,) = versions(store)
     assert not version["warms_up"]
     assert not version["compress_later"] or result["snapshot"] == version["snapshot"]

@@ -26,12 +26,11 @@ function timingText(value) {
   return ms >= 1000 ? `${(ms / 1000).toFixed(2)} s` : `${ms.toFixed(ms < 10 ? 2 : 0)} ms`;
 }
 
-function replyFacts(reply) {
+function replyFacts(reply, text, version) {
   const parts = (reply.headers.get('Server-Timing') ?? '').matchAll(/(\w+);dur=([\d.]+)/g);
   const times = Object.fromEntries([...parts].map(([, name, value]) => [name, timingText(value)]));
-  const version = reply.headers.get('Kvmserver-Version');
   return [
-    ['status', reply.statusText ? `${reply.status} ${reply.statusText}` : `${reply.status}`], ['version', version && `v${version}`],
+    ['status', text], ['version', version && `v${version}`],
     ['total', times.total], ['queue', times.queue], ['restore', times.restore], ['execution', times.exec],
     ['cold start', times.total && (reply.headers.get('Kvmserver-Cold') ? 'yes' : 'no')],
     ['request id', reply.headers.get('Kvmserver-Request-Id')],
@@ -39,29 +38,27 @@ function replyFacts(reply) {
 }
 
 // Text, or how much of what else it is.
-function bodyText(buffer, type) {
-  if (!buffer.byteLength) return '(empty)';
-  try {
-    const text = new TextDecoder('utf-8', { fatal: true }).decode(buffer);
-    if (text.includes('\0')) throw new TypeError();
-    return text.length > MOST_SHOWN ? `${text.slice(0, MOST_SHOWN)}\n… ${bytes(buffer.byteLength)} in all` : text;
-  } catch {
-    return `${count(buffer.byteLength)} bytes${type ? ` of ${type}` : ''}, not text`;
+function bodyText({ body, encoding, body_bytes: size, cut, headers }) {
+  if (!size) return '(empty)';
+  if (encoding !== 'text' || body.includes('\0')) {
+    const type = headers.find(([name]) => name.toLowerCase() === 'content-type')?.[1];
+    return `${count(size)} bytes${type ? ` of ${type}` : ''}, not text`;
   }
+  return cut || body.length > MOST_SHOWN ? `${body.slice(0, MOST_SHOWN)}\n… cut off here: ${bytes(size)} in all` : body;
 }
 
 const count = (value) => value.toLocaleString('en');
-const own = (name) => /^(kvmserver-|server-timing$)/.test(name);
-
 async function showReply(reply) {
-  pairs($('invoke-facts'), replyFacts(reply));
-  if (reply.type === 'opaqueredirect') throw new Problem(0, { title: 'The function redirects. A browser does not show where to', hint: 'kvmserver invoke does' });
-  if (!reply.headers.get('Kvmserver-Version')) throw new Problem(reply.status, await reply.json().catch(() => ({})));
-  const body = await reply.arrayBuffer();
-  setText($('invoke-reply-headers'), [...reply.headers].filter(([name]) => !own(name)).map((pair) => pair.join(': ')).join('\n') || '(none)');
-  setText($('invoke-reply-body'), bodyText(body, reply.headers.get('Content-Type')));
+  const answer = await reply.json().catch(() => ({}));
+  if (!reply.ok) {
+    pairs($('invoke-facts'), replyFacts(reply, `${reply.status} ${reply.statusText}`.trim()));
+    throw new Problem(reply.status, answer);
+  }
+  pairs($('invoke-facts'), replyFacts(reply, `${answer.status} ${answer.reason}`.trim(), answer.version));
+  setText($('invoke-reply-headers'), answer.headers.map((pair) => pair.join(': ')).join('\n') || '(none)');
+  setText($('invoke-reply-body'), bodyText(answer));
   $('invoke-reply-parts').hidden = false;
-  setText($('invoke-said'), `Status ${reply.status}, ${bytes(body.byteLength)}`);
+  setText($('invoke-said'), `Status ${answer.status}, ${bytes(answer.body_bytes)}`);
 }
 
 function clearReply() {
@@ -78,7 +75,7 @@ async function submit(event) {
   const [path, lines] = [$('invoke-path').value.trim(), headerLines()];
   const bad = [wrong('invoke-path', pathTrouble(path)), wrong('invoke-headers', headersTrouble(lines))];
   if (bad.includes(true)) return focusWrong($('invoke-form'));
-  const query = new URLSearchParams({ method: $('invoke-method').value, path });
+  const query = new URLSearchParams({ method: $('invoke-method').value, path, reply: 'json' }); // nothing of it acts on this origin
   if ($('invoke-version').value) query.set('version', $('invoke-version').value);
   clearReply();
   setText($('invoke-said'), 'sending');
@@ -87,7 +84,7 @@ async function submit(event) {
   try {
     const headers = lines.length ? { 'Kvmserver-Headers': ascii(JSON.stringify(lines)) } : {};
     const body = $('invoke-body').value || undefined;
-    await showReply(await send('POST', `${pathOf(state.chosen)}/invoke?${query}`, { body, headers, signal: control.signal, redirect: 'manual' }));
+    await showReply(await send('POST', `${pathOf(state.chosen)}/invoke?${query}`, { body, headers, signal: control.signal }));
   } catch (error) {
     if (control === sending) { // otherwise another function was chosen
       tell($('invoke-trouble'), control.signal.aborted ? 'Given up: the function may go on with it.' : error.message);

@@ -12,6 +12,7 @@
 #include <list>
 
 #include "src/cli/dev/server.hpp"
+#include "src/cli/events/json_events.hpp"
 #include "src/cli/options/config_file.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/source.hpp"
@@ -52,6 +53,7 @@ constexpr OptionSpec kOptions[] = {
      .help = "walls around the program's process (docs/SECURITY.md)"},
     {.name = "verbose", .letter = 'v', .group = "Options", .help = "say what happens, and each refusal"},
     kStrict,
+    platform::kJsonEvents,
 };
 
 tinykvm::UniqueFd listen_on(std::uint16_t& port) {
@@ -136,7 +138,7 @@ private:
         ExitCode code = ExitCode::failure;
         try {
             read_and_look();
-            report_warnings(manifest_.warnings, strict_, context_.err);
+            report_warnings(manifest_.warnings, strict_, context_);
             serve();
         } catch (const NotServed& error) {
             why = error.what();
@@ -149,7 +151,13 @@ private:
             const char* const then = current_    ? "; the previous version keeps serving"
                                      : watching_ ? "; waiting for a change"
                                                  : "";
-            say(why + then);
+            if (context_.events && (watching_ || current_))
+                context_.events->emit({{"event", "failed"},
+                                       {"message", why},
+                                       {"exit_code", static_cast<int>(code)},
+                                       {"serving", current_ != nullptr}});
+            else
+                say(why + then);
             code_ = static_cast<int>(code);
             if (!watching_)
                 return false;
@@ -180,7 +188,8 @@ private:
     }
 
     void serve() {
-        const Server::Plan plan{.listening = listening_.get(), .jail = jail_, .verbose = verbose_};
+        const Server::Plan plan{
+            .listening = listening_.get(), .jail = jail_, .verbose = verbose_, .told = context_.events};
         auto next = std::make_unique<Server>(*events_, manifest_, plan);
         if (current_) {
             current_->retire();
@@ -190,7 +199,10 @@ private:
                 events_->step(end);
         }
         current_ = std::move(next);
-        context_.out << fmt::format("Ready http://127.0.0.1:{}", port_) << std::endl;
+        if (context_.events)
+            context_.events->emit({{"event", "ready"}, {"url", fmt::format("http://127.0.0.1:{}", port_)}});
+        else
+            context_.out << fmt::format("Ready http://127.0.0.1:{}", port_) << std::endl;
     }
 
     // Returns false if the server ended by itself and nothing is watched.
@@ -291,7 +303,8 @@ Command dev_command() {
             .summary = "serve a folder's program while you work on it",
             .operands = Operands::ours,
             .options = {std::begin(kOptions), std::end(kOptions)},
-            .action = run_dev};
+            .action = run_dev,
+            .has_events = true};
 }
 
 } // namespace kvmserver::cli

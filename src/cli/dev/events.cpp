@@ -39,9 +39,10 @@ Events::Events(std::ostream& out) : out_(out) {
 Events::~Events() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
 
 std::shared_ptr<Task> Events::start(const std::vector<std::string>& argv, const std::string& folder,
-                                    Process::Stdout where, int keep, std::function<bool(const std::string&)> line) {
+                                    Process::Stdout where, std::vector<int> keep,
+                                    std::function<bool(const std::string&)> line) {
     // NOLINTNEXTLINE(modernize-make-shared): an aggregate that cannot be moved
-    auto task = std::shared_ptr<Task>(new Task{{argv, folder, where, keep}, std::move(line)});
+    auto task = std::shared_ptr<Task>(new Task{{argv, folder, where, std::move(keep)}, std::move(line)});
     tasks_.push_back(task);
     return task;
 }

@@ -36,7 +36,7 @@ public:
     // `watch` must outlive this object; null: none.
     void set_watch(Watch* watch) { watch_ = watch; }
     std::shared_ptr<Task> start(const std::vector<std::string>& argv, const std::string& folder, Process::Stdout where,
-                                int keep = -1, std::function<bool(const std::string&)> line = nullptr);
+                                std::vector<int> keep = {}, std::function<bool(const std::string&)> line = nullptr);
 
     // Waits for an event until `end` and handles it. Throws Stopped.
     void step(Clock::time_point end = Clock::time_point::max());

@@ -28,14 +28,14 @@ UniqueFd pipe_to(UniqueFd& write_end) {
 
 } // namespace
 
-Process::Process(const std::vector<std::string>& argv, const std::string& folder, Stdout where, int keep) {
+Process::Process(const std::vector<std::string>& argv, const std::string& folder, Stdout where, std::vector<int> keep) {
     UniqueFd write_end;
     if (where == Stdout::captured)
         out_ = pipe_to(write_end);
     pid_ = ops::start_child(argv, {.folder = folder,
                                    .output = write_end ? write_end.get() : STDERR_FILENO,
                                    .error = STDERR_FILENO,
-                                   .keep = keep,
+                                   .keep = std::move(keep),
                                    .own_group = true});
     pidfd_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
     if (!pidfd_) {

@@ -17,8 +17,8 @@ public:
         captured, // read out()
         stderr_,  // to our stderr, with messages
     };
-    // `keep` is a descriptor that stays open in it. Throws HostError. If argv[0] cannot be started, the status is 126.
-    Process(const std::vector<std::string>& argv, const std::string& folder, Stdout where, int keep = -1);
+    // `keep` are descriptors that stay open in it. Throws HostError. If argv[0] cannot be started, the status is 126.
+    Process(const std::vector<std::string>& argv, const std::string& folder, Stdout where, std::vector<int> keep = {});
     ~Process(); // kills the group
     Process(const Process&) = delete;
     Process& operator=(const Process&) = delete;

@@ -43,15 +43,25 @@ Server::Server(Events& events, const Manifest& manifest, const Plan& plan) : eve
 void Server::build(const Manifest& manifest) {
     if (manifest.build_command.empty())
         return;
+    if (plan_.told)
+        plan_.told->phase("build", manifest.build_command);
     const Arguments words{"/bin/sh", "-c", manifest.build_command};
     const auto task = events_.start(words, manifest.folder.string(), Process::Stdout::stderr_);
-    if (const int status = events_.wait(*task); status != 0)
+    const int status = events_.wait(*task);
+    if (plan_.told)
+        plan_.told->end_phase(status == 0 ? "done" : "failed");
+    if (status != 0)
         throw NotServed(fmt::format("[function.build] command ended with status {}", status));
 }
 
 void Server::boot(const Manifest& manifest) {
     Arguments words{kSelf, "run", "--dev", "-c", manifest.file.string()};
     words.insert(words.end(), {"--jail", plan_.jail, "--listen", fmt::format("fd:{}", plan_.listening)});
+    std::vector<int> keep{plan_.listening};
+    if (plan_.told) {
+        words.insert(words.end(), {fmt::format("--{}", kEventsOption), fmt::to_string(plan_.told->child_fd())});
+        keep.push_back(plan_.told->child_fd());
+    }
     if (plan_.verbose)
         words.push_back("-v");
     const Arguments warmup = platform::short_warmup_words(manifest);
@@ -60,7 +70,7 @@ void Server::boot(const Manifest& manifest) {
     words.insert(words.end(), {"--", manifest.program});
     words.insert(words.end(), manifest.args.begin(), manifest.args.end());
     const auto loaded = std::make_shared<bool>(false);
-    task_ = events_.start(words, manifest.folder.string(), Process::Stdout::captured, plan_.listening,
+    task_ = events_.start(words, manifest.folder.string(), Process::Stdout::captured, keep,
                           [loaded, drained = drained_](const std::string& line) {
                               if (*loaded ? line != kDrained : !is_announcement(line))
                                   return false;

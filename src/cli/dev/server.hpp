@@ -5,6 +5,7 @@
 #include <string>
 
 #include "src/cli/dev/events.hpp"
+#include "src/cli/events/json_events.hpp"
 #include "src/cli/platform/manifest.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -29,6 +30,7 @@ public:
         int listening = -1; // the socket to serve
         std::string jail;   // jail mode of the process, such as "auto"
         bool verbose = false;
+        JsonEvents* told = nullptr; // where events go; null: none
     };
     // Builds and boots. Throws NotServed, Stopped.
     Server(Events& events, const platform::Manifest& manifest, const Plan& plan);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iterator>
 
+#include "src/cli/events/machine_events.hpp"
 #include "src/cli/options/config_file.hpp"
 #include "src/cli/options/options_from.hpp"
 #include "src/cli/options/print_config.hpp"
@@ -93,7 +94,7 @@ MachineJob prepare(unsigned command, const Invocation& invocation, Context& cont
     ConfigFile file = config_for(invocation.settings, command != kSnaprun && invocation.operands.empty());
     const bool told = is_set(invocation.settings, "temporary") || is_set(invocation.settings, "dev"); // by their parent
     if (!told)
-        report_warnings(file.warnings, is_set(invocation.settings, kStrict.name), context.err);
+        report_warnings(file.warnings, is_set(invocation.settings, kStrict.name), context);
     check_swallowed(invocation);
 
     Settings settings = merge(std::move(file.settings), invocation.settings);
@@ -103,9 +104,15 @@ MachineJob prepare(unsigned command, const Invocation& invocation, Context& cont
     settings.erase("print-config");
     settings.erase("config");
     settings.erase(std::string(kStrict.name));
+    settings.erase(std::string(kEventsOption));
+    settings.erase("json");
+    if (print && context.events)
+        throw tinykvm::UserError(tinykvm::ExitCode::usage, "--print-config excludes --json; give one of them");
 
     MachineJob job;
     job.options = options_from(settings, context.folder, context.cpus);
+    if (context.events)
+        tell_events(job.options, *context.events);
     job.options.hidden = own_folders(job.options, context);
     if (!invocation.operands.empty()) {
         job.program = invocation.operands.front();

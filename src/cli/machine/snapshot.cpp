@@ -2,12 +2,12 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <charconv>
 #include <optional>
 #include <string>
-#include <system_error>
 
+#include "src/cli/events/json_events.hpp"
 #include "src/cli/machine/machine_command.hpp"
+#include "src/cli/options/options_from.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -17,18 +17,15 @@ std::optional<int> parent_socket(const Invocation& invocation) {
     const auto given = invocation.settings.find("parent");
     if (given == invocation.settings.end())
         return std::nullopt;
-    const std::string& text = given->second.values.front();
-    int socket = -1;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), socket);
-    if (error != std::errc() || end != text.data() + text.size() || socket < 0)
-        throw tinykvm::UserError(tinykvm::ExitCode::usage, "--parent: '" + text + "' is not a descriptor");
-    return socket;
+    return descriptor_of(given->second, "parent");
 }
 
 // The parent is told that the early snapshot is complete. Once it is live, the parent asks for the warmed-up one, which
 // would take CPU time from that before.
-void agree_with_parent(int socket, EarlySnapshot& early) {
-    early.written = [socket] {
+void agree_with_parent(int socket, JsonEvents* events, EarlySnapshot& early) {
+    early.written = [socket, events] {
+        if (events)
+            events->end_phase();
         if (::send(socket, "", 1, MSG_NOSIGNAL) != 1)
             tinykvm::throw_errno("tell the parent of the early snapshot");
         char any;
@@ -56,7 +53,7 @@ int snapshot(const MachineAction& action, const Invocation& invocation, Context&
     if (parent.has_value() == job.options.early.file.empty())
         usage("--early and --parent go together: they are for deploy, which gives both");
     if (parent)
-        agree_with_parent(*parent, job.options.early);
+        agree_with_parent(*parent, context.events, job.options.early);
     return action(job.options);
 }
 
@@ -68,9 +65,9 @@ Command snapshot_command(const MachineAction& action) {
             .summary = "save a program that is ready to serve",
             .operands = Operands::guest,
             .options = options_of(kSnapshot),
-            .action = [action](const Invocation& invocation, Context& context) {
-                return snapshot(action, invocation, context);
-            }};
+            .action = [action](const Invocation& invocation,
+                               Context& context) { return snapshot(action, invocation, context); },
+            .has_events = true};
 }
 
 } // namespace kvmserver::cli

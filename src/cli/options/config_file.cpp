@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "src/cli/events/json_events.hpp"
 #include "src/cli/help/nearest.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/unique_fd.hpp"
@@ -163,11 +164,11 @@ private:
 
 } // namespace
 
-void report_warnings(const std::vector<std::string>& warnings, bool strict, std::ostream& err) {
+void report_warnings(const std::vector<std::string>& warnings, bool strict, Context& context) {
     if (strict && !warnings.empty())
         throw UserError(ExitCode::usage, fmt::format("{} (--strict)", warnings.front()));
     for (const std::string& warning : warnings)
-        err << "kvmserver: " << warning << '\n';
+        warn(context, warning);
 }
 
 ConfigFile parse_config(const std::string& text, const std::string& shown, std::span<const OptionSpec> options,

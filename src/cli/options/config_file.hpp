@@ -11,6 +11,8 @@
 
 namespace kvmserver::cli {
 
+struct Context;
+
 // [run]: what `kvmserver` without a command runs.
 struct RunSection {
     std::string program;
@@ -24,7 +26,7 @@ struct ConfigFile {
 };
 
 // Prints warnings. Throws UserError (usage) for the first one instead if `strict` (kStrict).
-void report_warnings(const std::vector<std::string>& warnings, bool strict, std::ostream& err);
+void report_warnings(const std::vector<std::string>& warnings, bool strict, Context& context);
 
 // Reads [run] only when `with_run`; otherwise it is not even looked at. `shown` is the name for messages.
 // Throws UserError with file and line for what is no TOML and for values of a wrong type.

@@ -30,6 +30,8 @@ constexpr OptionSpec kTable[] = {
     kStrict,
     {.name = "output", .letter = 'o', .kind = Kind::text, .group = kOptions, .value = "FILE",
      .help = "the snapshot to write (required)", .offered = kSnapshot},
+    {.name = "json", .group = kOptions, .help = "print events and the result, one JSON object a line",
+     .offered = kSnapshot, .in_file = false},
     {.name = "cwd", .kind = Kind::text, .group = kOptions, .value = "DIR",
      .help = "the program's current folder ($PWD)", .without_effect = kSnaprun},
     {.name = "env", .kind = Kind::repeated, .group = kOptions, .value = "K=V",
@@ -64,6 +66,8 @@ constexpr OptionSpec kTable[] = {
      .offered = kSnapshot, .in_file = false}, // for `deploy`
     {.name = "parent", .kind = Kind::count, .value = "FD", .help = "a socket, for --early", .offered = kSnapshot,
      .in_file = false}, // for `deploy`
+    {.name = kEventsOption, .kind = Kind::count, .value = "FD", .help = "where its events go",
+     .offered = kRun | kSnapshot, .in_file = false}, // for `deploy` and `dev`
     {.name = "dev", .help = "serve what a snapshot would hold", .offered = kRun, .in_file = false}, // for `dev`
 
     {.name = "ephemeral", .letter = 'e', .group = kServing, .help = "reset the machine after each connection",

@@ -45,6 +45,9 @@ inline constexpr OptionSpec kStrict{.name = "strict",
                                     .help = "refuse an options file with unknown keys, which else is a warning",
                                     .in_file = false};
 
+// Hidden, of `snapshot` and `run`: a descriptor of the parent for events (src/cli/events/json_events.hpp).
+inline constexpr std::string_view kEventsOption = "events";
+
 // The group of options that the peer has and our design has no use for: shown by --help-all only.
 inline constexpr std::string_view kCompatibility = "Accepted for compatibility, without effect";
 

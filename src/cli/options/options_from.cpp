@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "src/cli/help/nearest.hpp"
 #include "src/cli/options/option_table.hpp"
@@ -23,6 +24,17 @@ constexpr std::uint64_t kMaxWarmup = 1'000'000;
 constexpr double kMaxSeconds = 366.0 * 86400;
 
 [[noreturn]] void usage(const std::string& message) { throw tinykvm::UserError(tinykvm::ExitCode::usage, message); }
+
+std::uint64_t whole_of(const Setting& setting, std::string_view name, std::uint64_t lowest, std::uint64_t highest,
+                       std::string_view unit = "", std::string_view or_else = "") {
+    const std::string& text = setting.values.front();
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < lowest || value > highest)
+        usage(fmt::format("{}: '{}' is not a whole number {}from {} to {}{}", setting.label(name), text, unit, lowest,
+                          highest, or_else));
+    return value;
+}
 
 class Converter {
 public:
@@ -69,15 +81,7 @@ private:
     std::uint64_t whole(std::string_view name, std::uint64_t lowest, std::uint64_t highest, std::uint64_t unset,
                         std::string_view unit = "", std::string_view or_else = "") {
         const Setting* setting = find(name);
-        if (!setting)
-            return unset;
-        const std::string& text = setting->values.front();
-        std::uint64_t value = 0;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-        if (error != std::errc() || end != text.data() + text.size() || value < lowest || value > highest)
-            usage(fmt::format("{}: '{}' is not a whole number {}from {} to {}{}", setting->label(name), text, unit,
-                              lowest, highest, or_else));
-        return value;
+        return setting ? whole_of(*setting, name, lowest, highest, unit, or_else) : unset;
     }
 
     void mib(std::string_view name, std::uint64_t& bytes, std::uint64_t lowest) {
@@ -362,6 +366,10 @@ private:
 };
 
 } // namespace
+
+int descriptor_of(const Setting& setting, std::string_view name) {
+    return static_cast<int>(whole_of(setting, name, 0, std::numeric_limits<int>::max()));
+}
 
 Options options_from(Settings& settings, const std::string& folder, unsigned cpus) {
     return Converter(settings, folder, cpus).convert();

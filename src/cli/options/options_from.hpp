@@ -2,6 +2,7 @@
 // for 8 and "-18446744073709551612" for 4, CLI::PositiveNumber accepts "nan". CLI::IsMember names no nearest word.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "src/cli/options/settings.hpp"
@@ -13,5 +14,8 @@ namespace kvmserver::cli {
 // program and its arguments are not touched. Rewrites `settings` to what they mean here: paths absolute, -t 0
 // as a number.
 Options options_from(Settings& settings, const std::string& folder, unsigned cpus);
+
+// The value of an option that hands on a descriptor. Throws UserError (usage).
+int descriptor_of(const Setting& setting, std::string_view name);
 
 } // namespace kvmserver::cli

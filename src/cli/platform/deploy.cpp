@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "src/cli/events/json_events.hpp"
 #include "src/cli/options/config_file.hpp"
 #include "src/cli/platform/held_signals.hpp"
 #include "src/cli/platform/platform.hpp"
@@ -88,7 +89,7 @@ Plan plan_of(const Invocation& invocation, Context& context) {
     store::check_function_name(plan.name);
     if (plan.source.manifest) {
         plan.body["manifest"] = json::parse(plan.source.manifest->json);
-        report_warnings(plan.source.manifest->warnings, flag(invocation, "strict"), context.err);
+        report_warnings(plan.source.manifest->warnings, flag(invocation, "strict"), context);
     }
     if (const auto given = invocation.settings.find("route"); given != invocation.settings.end()) {
         for (const std::string& route : given->second.values)
@@ -100,15 +101,14 @@ Plan plan_of(const Invocation& invocation, Context& context) {
 
 // Prints the repeats that were found when the snapshot was made.
 void report_repeats(const Invocation& invocation, const SnapshotReader& snapshot, const std::filesystem::path& file,
-                    std::ostream& out) {
+                    Context& context) {
     const auto& repeats = snapshot.state().repeats;
     if (!repeats.empty() && flag(invocation, "strict-unique"))
         throw tinykvm::UserError(
             tinykvm::ExitCode::failure,
             fmt::format("--strict-unique: {}; it is not stored (docs/UNIQUENESS.md)", repeats.front()));
     for (const std::string& repeat : repeats)
-        out << fmt::format("kvmserver: {}: {} (docs/UNIQUENESS.md)\n", file.filename().string(),
-                           tinykvm::brief(repeat));
+        warn(context, fmt::format("{}: {} (docs/UNIQUENESS.md)", file.filename().string(), tinykvm::brief(repeat)));
 }
 
 void print_routes(const json& change, std::ostream& out) {
@@ -140,13 +140,13 @@ int dry_run(const Invocation& invocation, Context& context, const Plan& plan, Co
     if (!plan.source.manifest) {
         const SnapshotReader snapshot = SnapshotReader::open(plan.source.path);
         snapshot.verify();
-        report_repeats(invocation, snapshot, plan.source.path, context.err);
+        report_repeats(invocation, snapshot, plan.source.path, context);
     } else if (flag(invocation, "strict-unique")) {
-        context.err << "kvmserver: --strict-unique is looked at when the program is built, which --dry-run does not\n";
+        warn(context, "--strict-unique is looked at when the program is built, which --dry-run does not");
     }
     const json change = platform.call("PUT", plan.target(true), plan.body);
     if (flag(invocation, "json")) {
-        print_json(context, change);
+        print_result(context, change);
         return 0;
     }
     const std::string before = live_text(change.at("before"));
@@ -175,14 +175,30 @@ void print_live(Connection& platform, const std::string& what, const json& route
             by_address, store::Route::parse(routes.front().get<std::string>()).host);
 }
 
+// At once, since a warm-up may follow. What it says is in the result, too.
+void tell_live(Connection& platform, bool activate, json& result, JsonEvents& events) {
+    result["served"] = activate && platform.serves();
+    if (const json& routes = result.at("routes"); activate && platform.serves() && !routes.empty())
+        result["url"] = platform.public_url(routes.front()).text();
+    JsonEvents::Object object{{"event", activate ? "live" : "stored"}};
+    for (const char* const key : {"name", "version", "etag", "live", "routes", "snapshot", "served", "url"})
+        if (result.contains(key))
+            object[key] = result.at(key);
+    events.emit(std::move(object));
+}
+
 // --strict-unique, of a snapshot that was built. The build has printed what repeats already.
 void require_unique(const Invocation& invocation, const SnapshotFile& file, Context& context) {
     if (flag(invocation, "strict-unique"))
-        report_repeats(invocation, SnapshotReader::open(file.path()), file.path(), context.err);
+        report_repeats(invocation, SnapshotReader::open(file.path()), file.path(), context);
 }
 
 Pushed push(Connection& platform, const SnapshotFile& file, bool quiet, Context& context) {
+    if (context.events)
+        context.events->phase("upload");
     Pushed pushed = platform.push(file.path());
+    if (context.events)
+        context.events->end_phase();
     if (!quiet)
         context.err << fmt::format("{} {}, {} new\n", pushed.snapshot.substr(0, 7 + 12), bytes_text(pushed.bytes),
                                    bytes_text(pushed.new_bytes));
@@ -204,10 +220,10 @@ std::optional<Pushed> warm_up(const Invocation& invocation, Connection& platform
                       {{"snapshot", pushed ? pushed->snapshot : snapshot}, {"compress_later", file.hurried()}});
         return pushed;
     } catch (const std::runtime_error& error) { // UserError, HostError
-        context.err << fmt::format("kvmserver: {} stays as it was before its warm-up: {}\n", what, error.what());
+        warn(context, fmt::format("{} stays as it was before its warm-up: {}", what, error.what()));
         return std::nullopt;
     } catch (const Interrupted& interrupted) {
-        context.err << fmt::format("kvmserver: interrupted: {} stays as it was before its warm-up\n", what);
+        warn(context, fmt::format("interrupted: {} stays as it was before its warm-up", what));
         context.err.flush();
         interrupted.end();
         return std::nullopt;
@@ -221,7 +237,7 @@ int deploy(const Invocation& invocation, Context& context) {
         return dry_run(invocation, context, plan, *platform);
     // Find mistakes before the build.
     if (!plan.source.manifest)
-        report_repeats(invocation, SnapshotReader::open(plan.source.path), plan.source.path, context.err);
+        report_repeats(invocation, SnapshotReader::open(plan.source.path), plan.source.path, context);
     platform->call("PUT", plan.target(true), plan.body);
 
     const bool quiet = flag(invocation, "quiet"), activate = plan.body.at("activate").get<bool>();
@@ -238,14 +254,16 @@ int deploy(const Invocation& invocation, Context& context) {
     plan.body["snapshot"] = pushed.snapshot;
     json result = platform->call("PUT", plan.target(false), plan.body);
     for (const json& excess : result.at("clamped"))
-        context.err << fmt::format("kvmserver: {}: {} is clamped (granted: {})\n", plan.name,
-                                   excess.at("claim").get<std::string>(), excess.at("granted").get<std::string>());
+        warn(context, fmt::format("{}: {} is clamped (granted: {})", plan.name, excess.at("claim").get<std::string>(),
+                                  excess.at("granted").get<std::string>()));
     const std::string number = fmt::to_string(result.at("version").get<std::uint64_t>());
     const std::string what = fmt::format("{} v{}", plan.name, number);
     const bool as_json = flag(invocation, "json");
-    if (!as_json && activate)
+    if (as_json)
+        tell_live(*platform, activate, result, *context.events);
+    else if (activate)
         print_live(*platform, what, result.at("routes"), quiet, context);
-    else if (!as_json)
+    else
         context.out << fmt::format("{} ready, live: {}\n", what, live_text(result.at("live")));
     if (file.warms_up()) {
         context.out.flush();
@@ -259,7 +277,7 @@ int deploy(const Invocation& invocation, Context& context) {
     if (as_json) {
         result["bytes"] = pushed.bytes;
         result["new_bytes"] = pushed.new_bytes;
-        print_json(context, result);
+        print_result(context, result);
     }
     return 0;
 }
@@ -268,14 +286,15 @@ int deploy(const Invocation& invocation, Context& context) {
 
 Command deploy_command() {
     std::vector<OptionSpec> all(std::begin(kOwn), std::end(kOwn));
-    for (const OptionSpec& spec : options({kDryRun, kMessage}))
+    for (const OptionSpec& spec : options_with_events({kDryRun, kMessage}))
         all.push_back(spec);
     return {.name = "deploy",
             .synopsis = "[FILE]",
             .summary = "make a snapshot or a manifest's program live",
             .operands = Operands::ours,
             .options = all,
-            .action = deploy};
+            .action = deploy,
+            .has_events = true};
 }
 
 } // namespace kvmserver::cli

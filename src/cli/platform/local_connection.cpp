@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "src/admin/api.hpp"
+#include "src/cli/events/json_events.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/daemon/health.hpp"
 #include "src/ops/import.hpp"
@@ -46,15 +47,18 @@ private:
 // Implements --timeout: ends this process, which the store survives at any moment.
 class TimeLimit {
 public:
-    explicit TimeLimit(double seconds)
-        : thread_([this, seconds] {
+    TimeLimit(double seconds, JsonEvents* events)
+        : thread_([this, seconds, events] {
               sigset_t all; // signals are for the main thread
               ::sigfillset(&all);
               ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
               std::unique_lock lock(mutex_);
               if (over_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return done_; }))
                   return;
-              const std::string line = fmt::format("kvmserver: not done within {:.4g} s (--timeout)\n", seconds);
+              const std::string message = fmt::format("not done within {:.4g} s (--timeout)", seconds);
+              if (events)
+                  events->end_with_error(message, static_cast<int>(tinykvm::ExitCode::unreachable));
+              const std::string line = "kvmserver: " + message + "\n";
               (void)!::write(STDERR_FILENO, line.data(), line.size());
               ::_exit(static_cast<int>(tinykvm::ExitCode::unreachable));
           }) {}
@@ -79,7 +83,7 @@ public:
     Here(const Invocation& invocation, Context& context)
         : context_(context), source_(store_path(invocation, context), context), api_(source_, {}) {
         if (const auto seconds = timeout(invocation))
-            limit_.emplace(*seconds);
+            limit_.emplace(*seconds, context.events);
     }
 
     nlohmann::json call(const std::string& method, const std::string& target, const nlohmann::json& body) override {

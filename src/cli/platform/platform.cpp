@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "src/cli/events/json_events.hpp"
 #include "src/cli/paths.hpp"
 #include "src/common/environment.hpp"
 #include "tinykvm/base/error.hpp"
@@ -24,6 +25,12 @@ using tinykvm::UserError;
 std::vector<OptionSpec> options(std::initializer_list<OptionSpec> own) {
     std::vector<OptionSpec> all(own);
     all.insert(all.end(), {kStore, kJson, kQuiet, kYes, kRemote, kTokenFile, kCacert, kTimeout});
+    return all;
+}
+
+std::vector<OptionSpec> options_with_events(std::initializer_list<OptionSpec> own) {
+    std::vector<OptionSpec> all = options(own);
+    *std::ranges::find(all, kJson.name, &OptionSpec::name) = kJsonEvents;
     return all;
 }
 
@@ -185,5 +192,7 @@ void print_output(Context& context, const std::string& said) {
 }
 
 void print_json(Context& context, const nlohmann::json& object) { context.out << object.dump(2) << '\n'; }
+
+void print_result(Context& context, const nlohmann::json& object) { context.events->result(object); }
 
 } // namespace kvmserver::cli::platform

@@ -49,6 +49,8 @@ inline constexpr OptionSpec kStore{.name = "store",
                                    .value = "DIR",
                                    .help = "the store ($KVMSERVER_STORE, else that of the user)"};
 inline constexpr OptionSpec kJson{.name = "json", .group = "Options", .help = "print one JSON object"};
+inline constexpr OptionSpec kJsonEvents{
+    .name = kJson.name, .group = kJson.group, .help = "print events and the result, one JSON object a line"};
 inline constexpr OptionSpec kQuiet{
     .name = "quiet", .letter = 'q', .group = "Options", .help = "print results only, no progress"};
 inline constexpr OptionSpec kDryRun{.name = "dry-run", .group = "Options", .help = "only say what would happen"};
@@ -81,6 +83,8 @@ inline constexpr OptionSpec kRemote{.name = "remote",
 
 // The command's own options, and those that all commands have.
 std::vector<OptionSpec> options(std::initializer_list<OptionSpec> own = {});
+// The same, with kJsonEvents in place of kJson.
+std::vector<OptionSpec> options_with_events(std::initializer_list<OptionSpec> own = {});
 // The value of --timeout. Throws UserError (usage).
 std::optional<double> timeout(const Invocation& invocation);
 
@@ -113,6 +117,8 @@ bool agreed(const Invocation& invocation, Context& context, const std::string& q
 // Prints on stderr what a version that did not become healthy printed.
 void print_output(Context& context, const std::string& said);
 void print_json(Context& context, const nlohmann::json& object);
+// The result, of a command with events.
+void print_result(Context& context, const nlohmann::json& object);
 
 } // namespace platform
 } // namespace kvmserver::cli

@@ -3,19 +3,22 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "src/cli/events/json_events.hpp"
 #include "src/cli/platform/platform.hpp"
 
 namespace kvmserver::cli::platform {
 
-ProgressBar::ProgressBar(const char* what, std::ostream& err, bool quiet)
-    : what_(what), err_(err), active_(!quiet && ::isatty(STDERR_FILENO) != 0) {}
+ProgressBar::ProgressBar(const char* what, Context& context, bool quiet)
+    : what_(what), context_(context), active_(!context.events && !quiet && ::isatty(STDERR_FILENO) != 0) {}
 
 ProgressBar::~ProgressBar() {
     if (shown_)
-        err_ << "\r\33[K" << std::flush;
+        context_.err << "\r\33[K" << std::flush;
 }
 
 void ProgressBar::show(std::uint64_t done, std::uint64_t all) {
+    if (context_.events)
+        context_.events->progress(done, all, "bytes");
     if (!active_ || all == 0)
         return;
     const auto now = Clock::now();
@@ -35,8 +38,9 @@ void ProgressBar::show(std::uint64_t done, std::uint64_t all) {
         rate = fmt::format(", {}/s, {:.0f} s left", bytes_text(static_cast<std::uint64_t>(speed)),
                            static_cast<double>(all - done) / speed);
     }
-    err_ << fmt::format("\r\33[K{} {} of {}, {}%{}", what_, bytes_text(done), bytes_text(all), done * 100 / all, rate)
-         << std::flush;
+    context_.err << fmt::format("\r\33[K{} {} of {}, {}%{}", what_, bytes_text(done), bytes_text(all), done * 100 / all,
+                                rate)
+                 << std::flush;
 }
 
 } // namespace kvmserver::cli::platform

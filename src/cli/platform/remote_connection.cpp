@@ -42,7 +42,7 @@ public:
     }
 
     Pushed push(const std::filesystem::path& file) override {
-        ProgressBar bar("Uploading", context_.err, quiet_);
+        ProgressBar bar("Uploading", context_, quiet_);
         const remote::Uploaded done =
             remote::upload(client_, file, [&](std::uint64_t at, std::uint64_t all) { bar.show(at, all); });
         return {done.snapshot, done.bytes, done.new_bytes};
@@ -99,7 +99,7 @@ std::uint64_t length_of(const remote::Reply& reply) {
 
 // Resumes the download until it is complete, and checks its digest.
 Pulled There::pull(const std::string& reference, int fd) {
-    ProgressBar bar("Downloading", context_.err, quiet_);
+    ProgressBar bar("Downloading", context_, quiet_);
     const std::string named = target_of({"snapshots", reference});
     const remote::Reply head = client_.ask({.method = "HEAD", .target = named});
     if (head.status >= 400) {

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "src/cli/events/json_events.hpp"
 #include "src/cli/options/config_file.hpp"
 #include "src/cli/options/option_table.hpp"
 #include "src/cli/paths.hpp"
@@ -85,10 +86,14 @@ std::vector<std::string> late_variables(const Manifest& manifest) {
 void build(const Manifest& manifest, bool quiet, const HeldSignals& held, Context& context) {
     if (manifest.build_command.empty())
         return;
+    if (context.events)
+        context.events->phase("build", manifest.build_command);
     if (const int status =
             run({"/bin/sh", "-c", manifest.build_command}, manifest.folder.string(), quiet, held, context))
         throw UserError(ExitCode::failure,
                         fmt::format("[function.build] command ended with status {}; nothing was stored", status));
+    if (context.events)
+        context.events->end_phase();
 }
 
 std::vector<std::string> snapshot_words(const Manifest& manifest, const std::string& path, bool hurry) {
@@ -143,16 +148,23 @@ Source find_source(const std::string& operand, const Context& context) {
 
 // `kvmserver snapshot`, which may write two files: one as soon as the program has booted, and one once it is warmed up.
 struct SnapshotFile::Warming {
-    Warming(const Manifest& manifest, bool quiet, bool hurry, bool early) : captured(captured_if(quiet)) {
+    Warming(const Manifest& manifest, bool quiet, bool hurry, bool early, const JsonEvents* events)
+        : captured(captured_if(quiet)) {
         auto [ours, theirs] = socket_pair();
         socket = std::move(ours);
         auto words = snapshot_words(manifest, folder / kMade, hurry);
-        if (early)
+        std::vector<int> keep;
+        if (early) {
             words.insert(words.end(), {"--early", folder / kEarly, "--parent", fmt::to_string(theirs.get())});
+            keep.push_back(theirs.get());
+        }
+        if (events && !quiet) {
+            words.insert(words.end(), {fmt::format("--{}", kEventsOption), fmt::to_string(events->child_fd())});
+            keep.push_back(events->child_fd());
+        }
         words.insert(words.end(), {"--", manifest.program});
         words.insert(words.end(), manifest.args.begin(), manifest.args.end());
-        child.emplace(words, manifest.folder.string(), quiet ? captured.get() : STDERR_FILENO,
-                      early ? theirs.get() : -1);
+        child.emplace(words, manifest.folder.string(), quiet ? captured.get() : STDERR_FILENO, keep);
     }
 
     // Whether the early snapshot is there, which comes first; otherwise the process has ended.
@@ -187,7 +199,7 @@ SnapshotFile::SnapshotFile(const Source& source, bool quiet, Context& context, C
         build(manifest, quiet, held, context);
         context.err.flush();
         const bool early = warm_up == WarmUp::behind;
-        auto warming = std::make_unique<Warming>(manifest, quiet, hurried_, early);
+        auto warming = std::make_unique<Warming>(manifest, quiet, hurried_, early, context.events);
         if (early && warming->early(held)) {
             made_ = opened(warming->folder / kEarly);
             warming->folder.remove(); // so that nothing is left behind if a signal ends this process from now on

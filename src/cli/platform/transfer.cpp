@@ -1,6 +1,7 @@
 // kvmserver push, kvmserver pull: move snapshots into and out of the store, without a function.
 #include <fmt/format.h>
 
+#include "src/cli/events/json_events.hpp"
 #include "src/cli/paths.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/source.hpp"
@@ -24,9 +25,12 @@ int push(const Invocation& invocation, Context& context) {
     const Source source = find_source(invocation.operands.front(), context);
     const auto platform = connect(invocation, context);
     const SnapshotFile file(source, flag(invocation, "quiet"), context);
+    if (context.events)
+        context.events->phase("upload");
     const Pushed pushed = platform->push(file.path());
     if (flag(invocation, "json"))
-        print_json(context, {{"snapshot", pushed.snapshot}, {"bytes", pushed.bytes}, {"new_bytes", pushed.new_bytes}});
+        print_result(context,
+                     {{"snapshot", pushed.snapshot}, {"bytes", pushed.bytes}, {"new_bytes", pushed.new_bytes}});
     else
         context.out << "Pushed " << pushed.snapshot << '\n';
     return 0;
@@ -39,10 +43,12 @@ int pull(const Invocation& invocation, Context& context) {
         throw tinykvm::UserError(tinykvm::ExitCode::usage, "pull needs -o FILE; see kvmserver pull --help");
     const auto platform = connect(invocation, context);
     OutputFile file(absolute_path(context.folder, *output));
+    if (context.events)
+        context.events->phase("download");
     const Pulled pulled = platform->pull(invocation.operands.front(), file.fd());
     file.publish();
     if (flag(invocation, "json"))
-        print_json(context, {{"snapshot", pulled.snapshot}, {"bytes", pulled.bytes}, {"file", *output}});
+        print_result(context, {{"snapshot", pulled.snapshot}, {"bytes", pulled.bytes}, {"file", *output}});
     else
         context.out << fmt::format("Pulled {} {} {}\n", *output, bytes_text(pulled.bytes), pulled.snapshot);
     return 0;
@@ -55,8 +61,9 @@ Command push_command() {
             .synopsis = "FILE",
             .summary = "put a snapshot into the store",
             .operands = Operands::ours,
-            .options = options(),
-            .action = push};
+            .options = options_with_events(),
+            .action = push,
+            .has_events = true};
 }
 
 Command pull_command() {
@@ -64,9 +71,10 @@ Command pull_command() {
             .synopsis = "REF -o FILE",
             .summary = "get a snapshot: sha256:..., NAME, NAME@N",
             .operands = Operands::ours,
-            .options = options({kOutput}),
+            .options = options_with_events({kOutput}),
             .action = pull,
-            .words = {Words::functions}};
+            .words = {Words::functions},
+            .has_events = true};
 }
 
 } // namespace kvmserver::cli

@@ -31,9 +31,10 @@ const char* name_of(Action action) {
     case Action::unset_env: return "unset-env";
     case Action::set_secret: return "set-secret";
     case Action::unset_secret: return "unset-secret";
-    case Action::delete_version: break;
+    case Action::delete_version: return "delete-version";
+    case Action::gc: break;
     }
-    return "delete-version";
+    return "gc";
 }
 
 void check_message(std::string_view message) {

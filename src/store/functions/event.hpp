@@ -31,7 +31,8 @@ enum class Action {
     unset_env,
     set_secret,
     unset_secret,
-    delete_version
+    delete_version,
+    gc,
 };
 const char* name_of(Action action); // "deploy", "set-env"
 
@@ -42,7 +43,8 @@ struct Event {
     std::string subject; // what was acted on: "v4", "v4 -> v3", "COLOUR"
     std::string change;  // of a deploy: how the version differs from the one before (deploy_change.hpp)
     std::string message; // why, in the author's words; "": none given
-    // Of a deploy: size of the snapshot, and of its chunks that no earlier version of this function has.
+    // Of a deploy: size of the snapshot that the version has now, and of its chunks that no earlier version of this
+    // function has.
     std::optional<std::uint64_t> bytes = {}, new_bytes = {};
     bool operator==(const Event&) const = default;
 };

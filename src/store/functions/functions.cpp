@@ -53,17 +53,31 @@ void mark(FunctionChange& change, std::uint64_t version, const Marks& marks) {
         .run();
 }
 
-// Size of the version's snapshot, and of its chunks that no other version of the function has. What other functions
+// Size of the version's snapshot, and of its chunks that no earlier version of the function has. What other functions
 // have is not asked: the history must not tell tenants of it.
 void measure(const Database& database, std::int64_t function, std::uint64_t version, Event& event) {
     auto sizes = database.prepare(
         "SELECT s.size, (SELECT coalesce(sum(size), 0) FROM chunk WHERE id IN (SELECT chunk FROM piece WHERE "
         "snapshot = v.snapshot) AND id NOT IN (SELECT p.chunk FROM version o JOIN piece p ON p.snapshot = o.snapshot "
-        "WHERE o.function = v.function AND o.number <> v.number)) "
+        "WHERE o.function = v.function AND o.number < v.number)) "
         "FROM version v JOIN snapshot s ON s.id = v.snapshot WHERE v.function = ? AND v.number = ?");
     sizes.bind(function).bind(version).step();
     event.bytes = sizes.natural(0);
     event.new_bytes = sizes.natural(1);
+}
+
+// The history has the sizes of the snapshot that takes the place of the first one.
+void measure_again(FunctionChange& change, std::uint64_t version) {
+    Event event;
+    measure(change.database(), change.id(), version, event);
+    change.database()
+        .prepare("UPDATE event SET bytes = ?, new_bytes = ? WHERE function = ? AND action = ? AND subject = ?")
+        .bind(*event.bytes)
+        .bind(*event.new_bytes)
+        .bind(change.id())
+        .bind(name_of(Action::deploy))
+        .bind(fmt::format("v{}", version))
+        .run();
 }
 
 // The version that the next one is compared with: the one with most requests, else the newest.
@@ -149,6 +163,7 @@ bool Functions::compressed(const std::string& name, std::uint64_t version, const
         record.snapshot = anew;
         change.replace(record);
         mark(change, version, {});
+        measure_again(change, version);
         change.commit_unasked();
         return true;
     } catch (const NotFound&) {
@@ -166,6 +181,7 @@ Digest Functions::warmed(const std::string& name, std::uint64_t version, const D
     const Digest before = std::exchange(record.snapshot, warmed);
     change.replace(record);
     mark(change, version, {.compress_later = compress_later});
+    measure_again(change, version);
     change.commit_unasked();
     return before;
 }

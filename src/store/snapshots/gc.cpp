@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "src/store/functions/function_record.hpp"
@@ -23,21 +24,40 @@ struct Plan {
     std::vector<Digest> chunks;
 };
 
+// Of each function that loses versions.
+void record_event(Database& database, std::int64_t function, const std::vector<std::uint64_t>& versions,
+                  const Author& author) {
+    constexpr std::size_t kNamed = 20;
+    Event event;
+    event.author = author;
+    event.action = name_of(Action::gc);
+    for (std::size_t i = 0; i < std::min(versions.size(), kNamed); ++i)
+        event.subject += fmt::format("{}v{}", i == 0 ? "" : ", ", versions[i]);
+    if (versions.size() > kNamed)
+        event.subject += fmt::format(" and {} more", versions.size() - kNamed);
+    insert_event(database, function, event);
+}
+
 // Without `keep`, the manifest of each function's newest version decides. (In SQL, a comparison with NULL or with
 // something other than a number removes none.)
-void drop_versions(Database& database, std::optional<unsigned> keep, Plan& plan) {
+void drop_versions(Database& database, const GcOptions& options, Plan& plan) {
+    const std::optional<unsigned> keep = options.keep_versions;
     auto old = database.prepare(
-        "SELECT v.id, f.name, v.number FROM (SELECT id, function, number, row_number() OVER newest_first AS "
+        "SELECT v.id, f.name, v.number, v.function FROM (SELECT id, function, number, row_number() OVER newest_first "
+        "AS "
         "place, "
         "first_value(manifest) OVER newest_first AS newest FROM version "
         "WINDOW newest_first AS (PARTITION BY function ORDER BY number DESC)) v "
         "JOIN function f ON f.id = v.function "
         "WHERE v.place > CASE WHEN ?1 >= 0 THEN ?1 ELSE json_extract(v.newest, '$.function.versions.keep') "
         "END "
-        "AND NOT EXISTS (SELECT 1 FROM traffic t WHERE t.function = v.function AND t.number = v.number)");
+        "AND NOT EXISTS (SELECT 1 FROM traffic t WHERE t.function = v.function AND t.number = v.number) "
+        "ORDER BY v.function, v.number");
     std::vector<std::int64_t> ids;
+    std::map<std::int64_t, std::vector<std::uint64_t>> of_function;
     for (old.bind(keep ? std::int64_t{*keep} : std::int64_t{-1}); old.step();) {
         ids.push_back(old.integer(0));
+        of_function[old.integer(3)].push_back(old.natural(2));
         plan.records.push_back(version_record_path(old.text(1), old.natural(2)));
         plan.folders.insert(function_folder(old.text(1)));
         plan.result.lines.push_back(fmt::format("{} v{}", old.text(1), old.natural(2)));
@@ -45,6 +65,8 @@ void drop_versions(Database& database, std::optional<unsigned> keep, Plan& plan)
     auto drop = database.prepare("DELETE FROM version WHERE id = ?");
     for (const std::int64_t id : ids)
         drop.bind(id).run();
+    for (const auto& [function, versions] : of_function)
+        record_event(database, function, versions, options.author);
     plan.result.versions = ids.size();
 }
 
@@ -94,7 +116,7 @@ GcResult gc(Store& store, const GcOptions& options) {
         const Leftovers leftovers = find_leftovers(folder, *index, marks);
         plan.result.leftovers = leftovers.paths.size();
         plan.result.bytes += leftovers.bytes;
-        drop_versions(*index, options.keep_versions, plan);
+        drop_versions(*index, options, plan);
         drop_snapshots(*index, marks, plan);
         plan_records(folder, *index, plan);
         plan.chunks = chunk_files_but(folder, known_chunks(*index));

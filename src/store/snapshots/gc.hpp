@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "src/store/functions/event.hpp"
 #include "src/store/store.hpp"
 
 namespace kvmserver::store {
@@ -15,6 +16,7 @@ struct GcOptions {
     // manifest of its newest version; all if that is not set.
     std::optional<unsigned> keep_versions;
     bool dry_run = false; // only report
+    Author author = {};   // for the history of functions that lose versions
 };
 
 struct GcResult {

@@ -32,6 +32,11 @@ const server = http.createServer((request, response) => {
     response.writeHead(200, { 'Content-Length': '1000' });
     response.write('x'.repeat(10), () => process.exit(3));
   } else if (path === 'spin') for (;;);
+  else if (path === 'hostile') { // a reply that acts on the origin of whoever shows it
+    response.setHeader('Clear-Site-Data', '"*"').setHeader('Set-Cookie', ['a=1; Path=/', 'b=2']).setHeader('Content-Type', 'text/html');
+    response.writeHead(302, 'Gone Fishing', { Location: 'https://elsewhere.example/', 'Strict-Transport-Security': 'max-age=1' });
+    response.end('<script>document.title = "taken over"</script>');
+  } else if (path === 'much') response.end('m'.repeat(Number(argument)));
   else if (path === 'env') response.end(String(process.env[argument]));
   else if (path === 'need') response.writeHead(process.env[argument] ? 200 : 503).end();
   else if (path === 'values') response.end(JSON.stringify(values));

@@ -7,6 +7,7 @@
 #include "src/common/clock.hpp"
 #include "src/store/functions/deploy_change.hpp"
 #include "src/store/functions/event.hpp"
+#include "src/store/snapshots/gc.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/store/samples.hpp"
 
@@ -204,6 +205,55 @@ TEST_CASE("what the daemon compresses anew is no event") {
     const SnapshotHold hold = import(store, sample_pieces(2));
     REQUIRE(Functions(store).compressed("hello", done.version, hurried, hold.digest()));
     CHECK(told(store).size() == 1);
+    CHECK(Functions(store).history("hello").front().bytes == joined(sample_pieces(2)).size());
+}
+
+TEST_CASE("a deploy has the sizes of its warmed-up snapshot, compared with earlier versions only") {
+    const TempFolder folder;
+    Store store(folder / "store");
+    deploy_as(store, kAlice, 1);
+    deploy_as(store, kAlice, 3, "", [](DeployRequest& request) { request.warms_up = true; });
+    deploy_as(store, kAlice, 4); // before the warm-up is over
+    const auto before = Functions(store).history("hello");
+    auto warmed = sample_pieces(2);
+    warmed.pop_back(); // another size, and others of its pieces are new
+    const SnapshotHold hold = import(store, warmed);
+    Functions(store).warmed("hello", 2, hold.digest(), false);
+    const auto events = Functions(store).history("hello");
+    REQUIRE(events.size() == 3);
+    const auto first = sample_pieces(1);
+    std::size_t fresh = 0;
+    for (std::size_t i = 0; i < warmed.size(); ++i)
+        fresh += first[i] == warmed[i] ? 0 : warmed[i].size();
+    REQUIRE(before.at(1).bytes != joined(warmed).size());
+    CHECK(events.at(1).bytes == joined(warmed).size());
+    CHECK(events.at(1).new_bytes == fresh);
+    CHECK(events.at(1).author == kAlice);
+    CHECK(events.at(0) == before.at(0));
+    CHECK(events.at(2) == before.at(2));
+}
+
+TEST_CASE("versions that gc removes are an event of their function") {
+    const TempFolder folder;
+    Store store(folder / "store");
+    for (unsigned seed = 1; seed <= 3; ++seed)
+        deploy_as(store, kAlice, seed);
+    deploy(store, "other", 1);
+    GcOptions options{.keep_versions = 1, .dry_run = true, .author = kToken};
+    gc(store, options);
+    CHECK(told(store).size() == 3);
+    options.dry_run = false;
+    gc(store, options);
+    gc(store, options); // nothing is left to remove
+    CHECK(told(store).size() == 4);
+    CHECK(told(store).front() == "token ci gc v1, v2 () ");
+    CHECK(Functions(store).history("other").size() == 1);
+    for (unsigned i = 0; i < 30; ++i)
+        deploy_as(store, kAlice, 1);
+    gc(store, options);
+    const std::string subject = Functions(store).history("hello").front().subject;
+    CHECK(subject.starts_with("v3, v4, "));
+    CHECK(subject.ends_with(" and 10 more"));
 }
 
 TEST_CASE("a store of schema 4, and an index that is made anew, begin a history") {
