@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <future>
 
 #include "src/daemon/cache_service.hpp"
 #include "src/daemon/function_process.hpp"
@@ -227,18 +228,25 @@ Unhealthy::Unhealthy(const std::string& why, std::string output)
 
 void require_health(store::Store& store, const Candidate& candidate) {
     const store::StoredSnapshot snapshot(store, candidate.snapshot);
-    snapshot.check(); // the trial itself reads only what it needs
+    // The trial reads only what it needs. A thread checks all bytes meanwhile. If both fail, the check has the reason.
+    auto intact = std::async(std::launch::async, [&] { snapshot.check(); });
     JailPlans plans(candidate.jail, *candidate.examinations);
     const std::vector<Ceilings> ceilings = ceilings_from_text(candidate.ceilings);
     Probe probe(candidate, plans.plan_for(snapshot, ceilings), plans.limits_for(snapshot, ceilings, 1));
     try {
         probe.check(candidate, snapshot);
+        intact.get();
     } catch (const Sick& error) {
+        intact.get();
         std::string why = error.what();
         if (!candidate.after_restore.empty() && why.starts_with("the after-restore hook"))
             why += "; it had the values of `kvmserver env` and `kvmserver secret`, and --no-activate keeps a version "
                    "until they are set";
         throw Unhealthy(why, probe.output());
+    } catch (...) { // such as a chunk that is missing
+        if (intact.valid())
+            intact.get();
+        throw;
     }
 }
 

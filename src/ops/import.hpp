@@ -1,32 +1,62 @@
 // Imports snapshot files into the store, cut into pieces.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <future>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "src/common/digest.hpp"
+#include "src/snapshot/reader.hpp"
 #include "src/store/files/hold.hpp"
 
 namespace kvmserver::ops {
+
+// A regular file and its digest, which a thread computes from now on.
+class DigestedFile {
+public:
+    DigestedFile(const std::filesystem::path& path); // NOLINT: a path is as good. Throws UserError
+    const std::filesystem::path& path() const { return path_; }
+    std::uint64_t bytes() const { return bytes_; }
+    Digest digest() const { return digest_.get(); } // waits for it; throws HostError
+
+private:
+    std::filesystem::path path_;
+    std::uint64_t bytes_ = 0;
+    std::shared_future<Digest> digest_;
+};
 
 struct FilePiece {
     std::uint64_t offset = 0, length = 0;
 };
 
-// Checks the whole snapshot and returns its pieces, in the order of the file and without gaps. Throws UserError
-// (bad_snapshot).
-std::vector<FilePiece> pieces_of(const std::filesystem::path& file);
+// A snapshot file and its pieces. Each chunk is a piece. Decompressing all of them takes most of the time of a deploy,
+// so verify() is for those that the store does not have: the others were verified when they came.
+class CutFile {
+public:
+    // Checks everything except the content of the chunks. Throws UserError (bad_snapshot).
+    explicit CutFile(const std::filesystem::path& file);
+    // In the order of the file and without gaps.
+    const std::vector<FilePiece>& pieces() const { return pieces_; }
+    // Checks the content of a piece. Throws UserError (bad_snapshot).
+    void verify(std::size_t piece) const;
+
+private:
+    SnapshotReader reader_;
+    std::vector<FilePiece> pieces_;
+};
 
 struct Imported {
     store::SnapshotHold hold;
     std::uint64_t bytes = 0, new_bytes = 0;
 };
 
-// Checks the whole snapshot and stores its pieces. `reach`: see store::Importer. Throws UserError (bad_snapshot).
-Imported import_snapshot(store::Store& store, const std::filesystem::path& file,
-                         std::optional<std::set<Digest>> reach = {});
+// Checks the snapshot and stores its pieces. Pieces that the store has are only compared with it. Throws UserError
+// (bad_snapshot).
+Imported import_snapshot(store::Store& store, const DigestedFile& file);
 // Stores a snapshot that was examined already. `pieces` are the lengths of all its pieces, in order. `name` is for
 // messages. Throws UserError (bad_snapshot) if the file has changed since.
 Imported import_pieces(store::Store& store, int file, const std::vector<std::uint64_t>& pieces, const std::string& name,

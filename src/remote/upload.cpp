@@ -10,7 +10,6 @@
 #include <thread>
 
 #include "src/ops/delta.hpp"
-#include "src/ops/import.hpp"
 #include "tinykvm/base/read.hpp"
 
 namespace kvmserver::remote {
@@ -83,16 +82,13 @@ ops::Delta digests_of(const std::filesystem::path& file, const std::vector<ops::
     if (!fd)
         tinykvm::throw_errno("open " + file.string());
     ops::Delta delta;
-    Sha256 sum;
     std::vector<std::byte> bytes;
     for (const ops::FilePiece& piece : pieces) {
         bytes.resize(piece.length);
         if (tinykvm::read_at(fd.get(), piece.offset, bytes, "read " + file.string()) != bytes.size())
             throw UserError(ExitCode::bad_snapshot, fmt::format("{}: it changed while it was read", file.string()));
-        sum.update(bytes);
         delta.pieces.push_back({sha256(bytes), piece.length, false});
     }
-    delta.snapshot = sum.finish();
     return delta;
 }
 
@@ -233,19 +229,24 @@ private:
 
 } // namespace
 
-Uploaded upload(Client& client, const std::filesystem::path& file, const Progress& progress) try {
-    const std::vector<ops::FilePiece> pieces = ops::pieces_of(file);
-    ops::Delta delta = digests_of(file, pieces);
+Uploaded upload(Client& client, const ops::DigestedFile& file, const Progress& progress) try {
+    const Digest digest = file.digest();
     Uploaded result;
-    result.snapshot = "sha256:" + delta.snapshot.hex();
+    result.snapshot = "sha256:" + digest.hex();
+    result.bytes = file.bytes();
+    const auto ask = [&](const json& pieces) {
+        return client.call("POST", "/v1/snapshots/missing", {{"snapshot", result.snapshot}, {"pieces", pieces}});
+    };
+    if (ask(json::array()).at("present").get<bool>()) // without a list of pieces, which takes longer to make
+        return result;
+    const ops::CutFile cut(file.path());
+    ops::Delta delta = digests_of(file.path(), cut.pieces());
+    delta.snapshot = digest;
     auto list = json::array();
-    for (const ops::DeltaPiece& piece : delta.pieces) {
+    for (const ops::DeltaPiece& piece : delta.pieces)
         list.push_back({piece.digest.hex(), piece.length});
-        result.bytes += piece.length;
-    }
     for (int round = 0; round < kRounds; ++round) {
-        const json answer =
-            client.call("POST", "/v1/snapshots/missing", {{"snapshot", result.snapshot}, {"pieces", list}});
+        const json answer = ask(list);
         if (answer.at("present").get<bool>())
             return result;
         // In the last round send everything: what the server believes to have may be corrupted on its disk.
@@ -257,7 +258,10 @@ Uploaded upload(Client& client, const std::filesystem::path& file, const Progres
                 throw not_the_api(client);
             delta.pieces[at].sent = true;
         }
-        if (Sender(client, Bytes(file, pieces, delta), progress, result).run())
+        for (std::size_t i = 0; i < delta.pieces.size(); ++i)
+            if (delta.pieces[i].sent)
+                cut.verify(i);
+        if (Sender(client, Bytes(file.path(), cut.pieces(), delta), progress, result).run())
             return result;
     }
     throw UserError(

@@ -1,10 +1,10 @@
 // Uploads a snapshot: only the pieces that the server lacks, and resumed after every interruption.
 #pragma once
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <string>
 
+#include "src/ops/import.hpp"
 #include "src/remote/client.hpp"
 
 namespace kvmserver::remote {
@@ -19,6 +19,6 @@ struct Uploaded {
 using Progress = std::function<void(std::uint64_t done, std::uint64_t all)>;
 
 // Throws UserError (bad_snapshot) for a bad file, Problem, and Broken if the server stays unreachable.
-Uploaded upload(Client& client, const std::filesystem::path& file, const Progress& progress);
+Uploaded upload(Client& client, const ops::DigestedFile& file, const Progress& progress);
 
 } // namespace kvmserver::remote

@@ -137,15 +137,14 @@ void SnapshotReader::check_stored(std::size_t number) const {
 }
 
 void SnapshotReader::verify() const {
-    try {
-        for (std::size_t i = 0; i < chunks_.size(); ++i) {
-            const auto pages = unpack(i);
-            if (chunks_[i].sha256 && sha256(pages) != *chunks_[i].sha256)
-                throw FormatError(fmt::format("altered: the pages of chunk {} do not match their SHA-256", i));
-        }
-    } catch (const FormatError& error) {
-        bad(error.what());
-    }
+    for (std::size_t i = 0; i < chunks_.size(); ++i)
+        verify(i);
+}
+
+void SnapshotReader::verify(std::size_t number) const {
+    const auto pages = unpack(number);
+    if (chunks_[number].sha256 && sha256(pages) != *chunks_[number].sha256)
+        bad(fmt::format("altered: the pages of chunk {} do not match their SHA-256", number));
 }
 
 void require_guest_abi(const SnapshotReader& reader, std::uint32_t abi) {

@@ -50,8 +50,9 @@ public:
 
     // Compares a chunk's stored bytes with their checksum, without decompressing them.
     void check_stored(std::size_t chunk) const;
-    // Checks the content of all chunks.
+    // Checks the content of all chunks, or of one.
     void verify() const;
+    void verify(std::size_t chunk) const;
 
 private:
     SnapshotReader() = default;

@@ -324,7 +324,7 @@ def test_a_busy_server_is_asked_again(far, snap) -> None:
     with said(*before_the_bytes(), ("PATCH", WHERE, 503, BUSY), ("PATCH", WHERE, 200, done),
               ("HEAD", WHERE, 503, BUSY), ("HEAD", WHERE, 200, b"", {"Upload-Offset": "0"})) as (url, asked):
         far.ok("push", snap, "--remote", url)
-    assert [line.split()[0] for line in asked[2:]] == ["PATCH", "HEAD", "HEAD", "PATCH"]
+    assert [line.split()[0] for line in asked[3:]] == ["PATCH", "HEAD", "HEAD", "PATCH"]
 
 
 @pytest.mark.parametrize("head", [(503, BUSY), (200, b"", {"Upload-Offset": "0"})], ids=["to-all", "to-bytes"])
@@ -338,11 +338,12 @@ def test_an_upload_of_somebody_else_is_waited_for(far, snap) -> None:
     """He sends the same bytes: they arrive, whoever does it."""
     taken = json.dumps({"status": 409, "code": "conflict", "detail": "somebody else is sending to it"}).encode()
     with said(("POST", "/v1/snapshots/missing", 200, b'{"present": false, "missing": []}'),
+              ("POST", "/v1/snapshots/missing", 200, b'{"present": false, "missing": []}'),
               ("POST", "/v1/snapshots/missing", 200, b'{"present": true, "missing": []}'), before_the_bytes()[1],
               ("PATCH", WHERE, 409, taken), ("HEAD", WHERE, 200, b"", {"Upload-Offset": "0"}),
               ("HEAD", WHERE, 404, b"")) as (url, asked):
         far.ok("push", snap, "--remote", url)
-    assert [line.split()[0] for line in asked] == ["POST", "POST", "PATCH", "HEAD", "PATCH", "HEAD", "POST"]
+    assert [line.split()[0] for line in asked] == ["POST", "POST", "POST", "PATCH", "HEAD", "PATCH", "HEAD", "POST"]
 
 
 def test_the_signs_of_life_of_a_log_are_not_shown(far) -> None:

@@ -13,6 +13,7 @@
 
 #include "src/cli/command.hpp"
 #include "src/cli/platform/public_url.hpp"
+#include "src/ops/import.hpp"
 
 namespace kvmserver::cli::platform {
 
@@ -38,7 +39,7 @@ public:
     // Whether there is no store yet. Does not create one.
     virtual bool empty() { return false; }
     // Sends only the missing pieces. Shows a progress bar on a terminal.
-    virtual Pushed push(const std::filesystem::path& file) = 0;
+    virtual Pushed push(const ops::DigestedFile& file) = 0;
     virtual Pulled pull(const std::string& reference, int fd) = 0;
     // For a long reply. `sink` returns false to end it.
     virtual void stream(const std::string& target, const std::function<bool(std::string_view)>& sink) = 0;

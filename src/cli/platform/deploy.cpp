@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 
 #include "src/cli/events/json_events.hpp"
@@ -9,6 +10,7 @@
 #include "src/cli/platform/held_signals.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/source.hpp"
+#include "src/ops/import.hpp"
 #include "src/ops/reference.hpp"
 #include "src/snapshot/reader.hpp"
 #include "tinykvm/base/error.hpp"
@@ -193,10 +195,10 @@ void require_unique(const Invocation& invocation, const SnapshotFile& file, Cont
         report_repeats(invocation, SnapshotReader::open(file.path()), file.path(), context);
 }
 
-Pushed push(Connection& platform, const SnapshotFile& file, bool quiet, Context& context) {
+Pushed push(Connection& platform, const ops::DigestedFile& file, bool quiet, Context& context) {
     if (context.events)
         context.events->phase("upload");
-    Pushed pushed = platform.push(file.path());
+    Pushed pushed = platform.push(file);
     if (context.events)
         context.events->end_phase();
     if (!quiet)
@@ -214,7 +216,7 @@ std::optional<Pushed> warm_up(const Invocation& invocation, Connection& platform
         std::optional<Pushed> pushed;
         if (file.warmed(context)) {
             require_unique(invocation, file, context);
-            pushed = push(platform, file, flag(invocation, "quiet"), context);
+            pushed = push(platform, file.path(), flag(invocation, "quiet"), context);
         }
         platform.call("PUT", target,
                       {{"snapshot", pushed ? pushed->snapshot : snapshot}, {"compress_later", file.hurried()}});
@@ -232,6 +234,9 @@ std::optional<Pushed> warm_up(const Invocation& invocation, Connection& platform
 
 int deploy(const Invocation& invocation, Context& context) {
     Plan plan = plan_of(invocation, context);
+    std::optional<ops::DigestedFile> digested; // read while the connection is made
+    if (!plan.source.manifest && !flag(invocation, "dry-run"))
+        digested.emplace(plan.source.path);
     const auto platform = connect(invocation, context);
     if (flag(invocation, "dry-run"))
         return dry_run(invocation, context, plan, *platform);
@@ -250,7 +255,7 @@ int deploy(const Invocation& invocation, Context& context) {
         plan.body["warms_up"] = true;
     if (plan.source.manifest)
         require_unique(invocation, file, context);
-    Pushed pushed = push(*platform, file, quiet, context);
+    Pushed pushed = push(*platform, digested ? *digested : ops::DigestedFile(file.path()), quiet, context);
     plan.body["snapshot"] = pushed.snapshot;
     json result = platform->call("PUT", plan.target(false), plan.body);
     for (const json& excess : result.at("clamped"))

@@ -97,7 +97,7 @@ public:
     bool empty() override { return !source_.get(); }
     bool serves() const override { return false; }
 
-    Pushed push(const std::filesystem::path& file) override {
+    Pushed push(const ops::DigestedFile& file) override {
         ops::Imported imported = ops::import_snapshot(source_.make(), file);
         Pushed pushed{"sha256:" + imported.hold.digest().hex(), imported.bytes, imported.new_bytes};
         api_.staged().add(std::move(imported.hold), 0);

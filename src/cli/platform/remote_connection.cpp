@@ -41,7 +41,7 @@ public:
         }
     }
 
-    Pushed push(const std::filesystem::path& file) override {
+    Pushed push(const ops::DigestedFile& file) override {
         ProgressBar bar("Uploading", context_, quiet_);
         const remote::Uploaded done =
             remote::upload(client_, file, [&](std::uint64_t at, std::uint64_t all) { bar.show(at, all); });

@@ -140,4 +140,13 @@ std::vector<RouteOwner> Functions::routes() {
     return routes;
 }
 
+std::optional<std::string> Functions::owner(const Route& route) {
+    auto index = store_.index();
+    auto found = index->prepare("SELECT f.name FROM route r JOIN function f ON f.id = r.function WHERE r.host = ? AND "
+                                "r.path = ?");
+    if (!found.bind(route.host).bind(route.path).step())
+        return std::nullopt;
+    return found.text(0);
+}
+
 } // namespace kvmserver::store

@@ -54,13 +54,14 @@ void mark(FunctionChange& change, std::uint64_t version, const Marks& marks) {
 }
 
 // Size of the version's snapshot, and of its chunks that no earlier version of the function has. What other functions
-// have is not asked: the history must not tell tenants of it.
+// have is not asked: the history must not tell tenants of it. The inner queries depend on no row of the outer ones, so
+// each runs once. Otherwise the tenth deploy of a Node snapshot takes 12 ms here.
 void measure(const Database& database, std::int64_t function, std::uint64_t version, Event& event) {
     auto sizes = database.prepare(
         "SELECT s.size, (SELECT coalesce(sum(size), 0) FROM chunk WHERE id IN (SELECT chunk FROM piece WHERE "
-        "snapshot = v.snapshot) AND id NOT IN (SELECT p.chunk FROM version o JOIN piece p ON p.snapshot = o.snapshot "
-        "WHERE o.function = v.function AND o.number < v.number)) "
-        "FROM version v JOIN snapshot s ON s.id = v.snapshot WHERE v.function = ? AND v.number = ?");
+        "snapshot = (SELECT snapshot FROM version WHERE function = ?1 AND number = ?2)) AND id NOT IN (SELECT chunk "
+        "FROM piece WHERE snapshot IN (SELECT snapshot FROM version WHERE function = ?1 AND number < ?2))) "
+        "FROM version v JOIN snapshot s ON s.id = v.snapshot WHERE v.function = ?1 AND v.number = ?2");
     sizes.bind(function).bind(version).step();
     event.bytes = sizes.natural(0);
     event.new_bytes = sizes.natural(1);

@@ -124,6 +124,7 @@ public:
     VersionInfo version(const std::string& name, std::uint64_t number);
     std::vector<Event> history(const std::string& name); // newest first, at most kMaxEvents
     std::vector<RouteOwner> routes();                    // of all functions
+    std::optional<std::string> owner(const Route& route);
 
 private:
     Event event(Action action, std::string subject, const std::string& message = {}) const;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "src/common/clock.hpp"
 #include "src/common/random_hex.hpp"
@@ -28,7 +29,7 @@ bool holds(const Folder& folder, const std::string& path, const std::function<vo
         read([&](std::span<const std::byte> bytes) {
             there.resize(bytes.size());
             same = same && tinykvm::read_at(file.get(), at, there, "read " + folder.full(path)) == bytes.size() &&
-                   std::equal(bytes.begin(), bytes.end(), there.begin());
+                   std::memcmp(bytes.data(), there.data(), bytes.size()) == 0;
             at += bytes.size();
         });
     return same;

@@ -37,8 +37,11 @@ public:
     // Writes the whole file to `fd` from its current offset, checking every byte.
     void export_to(int fd) const;
     void check() const; // checks every byte
+    // Whether `file` has exactly these bytes at its beginning, and all files of the store are intact.
+    bool holds(int file) const;
 
 private:
+    bool holds(int file, std::span<const Piece> pieces) const;
     void read_all(const std::function<void(std::span<const std::byte>)>& take) const;
     std::shared_ptr<Folder> folder_;
     SnapshotHold hold_;

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "src/snapshot/writer.hpp"
@@ -39,11 +41,32 @@ public:
     Bytes memory = kvmserver::test::make_memory(kFrames);
 };
 
+// Counts what an import costs the disk.
+class CountedFiles : public store::test::FaultyFiles {
+public:
+    std::uint64_t written = 0;
+    int fsyncs = 0, links = 0;
+
+    ssize_t write(int fd, std::span<const std::byte> bytes, std::uint64_t offset) override {
+        written += bytes.size();
+        return FaultyFiles::write(fd, bytes, offset);
+    }
+    int fsync(int fd) override {
+        ++fsyncs;
+        return FaultyFiles::fsync(fd);
+    }
+    int link(int at, const char* from, const char* to) override {
+        ++links;
+        return FaultyFiles::link(at, from, to);
+    }
+};
+
 } // namespace
 
 TEST_CASE("the pieces of a snapshot make up the file, in order and without a gap") {
     const World world;
-    const auto pieces = ops::pieces_of(world.file);
+    const ops::CutFile cut(world.file);
+    const auto& pieces = cut.pieces();
     REQUIRE(pieces.size() > 3);
     std::uint64_t at = 0;
     for (const ops::FilePiece& piece : pieces) {
@@ -80,6 +103,7 @@ TEST_CASE("a damaged snapshot is refused, whatever byte it is, and leaves nothin
     World world;
     const Bytes sound = read_file(world.file);
     const store::test::TempFolder& folder = world.folder;
+    store::SnapshotHold::take(world.store, Digest{}); // makes the file of a lock, which stays
     const std::size_t before = store::test::files_below(folder / "store").size();
     for (std::size_t at = 0; at < sound.size(); at += sound.size() / 23) {
         CAPTURE(at);
@@ -93,20 +117,70 @@ TEST_CASE("a damaged snapshot is refused, whatever byte it is, and leaves nothin
     CHECK(store::test::files_below(folder / "store").size() == before);
 }
 
+TEST_CASE("importing a file again that the store has costs the disk nothing") {
+    const World world;
+    const auto files = std::make_shared<CountedFiles>();
+    store::Store store(world.folder / "counted", {.files = files});
+    const ops::Imported first = ops::import_snapshot(store, world.file);
+    REQUIRE(files->written > first.bytes);
+    files->written = 0;
+    files->fsyncs = 0;
+    const ops::Imported again = ops::import_snapshot(store, world.file);
+    CHECK(again.hold.digest() == first.hold.digest());
+    CHECK(again.bytes == first.bytes);
+    CHECK(files->written == 0);
+    CHECK(files->fsyncs == 0);
+    CHECK(files->links == 0);
+}
+
+TEST_CASE("a damaged snapshot is refused although the store has the sound one") {
+    World world;
+    const ops::Imported sound = ops::import_snapshot(world.store, world.file);
+    const Bytes bytes = read_file(world.file);
+    for (std::size_t at = 0; at < bytes.size(); at += bytes.size() / 23) {
+        CAPTURE(at);
+        Bytes damaged = bytes;
+        damaged[at] ^= std::byte{0x10};
+        write_file(world.file, damaged);
+        CHECK(outcome_of([&] { ops::import_snapshot(world.store, world.file); }).code == ExitCode::bad_snapshot);
+    }
+    CHECK(store::test::exported(world.store, sound.hold.digest()) == bytes);
+}
+
+TEST_CASE("importing a file again mends what was altered or lost in the store") {
+    World world;
+    const ops::Imported imported = ops::import_snapshot(world.store, world.file);
+    const Bytes bytes = read_file(world.file);
+    const bool lost = GENERATE(false, true);
+    for (const auto& chunk : store::test::files_below(world.folder / "store/chunks")) {
+        CAPTURE(chunk);
+        if (lost) {
+            std::filesystem::remove(chunk);
+        } else {
+            Bytes altered = read_file(chunk);
+            altered.back() ^= std::byte{1};
+            write_file(chunk, altered);
+        }
+        CHECK(ops::import_snapshot(world.store, world.file).hold.digest() == imported.hold.digest());
+        REQUIRE(store::test::exported(world.store, imported.hold.digest()) == bytes);
+    }
+}
+
 TEST_CASE("what is no snapshot, or only its beginning, is refused") {
     World world;
     Bytes half = read_file(world.file);
     half.resize(half.size() / 2);
     for (const Bytes& bad : {half, Bytes{}, kvmserver::test::to_bytes("#!/bin/sh\n")}) {
         write_file(world.file, bad);
-        CHECK(outcome_of([&] { ops::pieces_of(world.file); }).code == ExitCode::bad_snapshot);
+        CHECK(outcome_of([&] { ops::CutFile cut(world.file); }).code == ExitCode::bad_snapshot);
     }
 }
 
 TEST_CASE("a file that has shrunk since it was examined is refused by its name") {
     World world;
     std::vector<std::uint64_t> lengths;
-    for (const ops::FilePiece& piece : ops::pieces_of(world.file))
+    const ops::CutFile cut(world.file);
+    for (const ops::FilePiece& piece : cut.pieces())
         lengths.push_back(piece.length);
     std::filesystem::resize_file(world.file, std::filesystem::file_size(world.file) - 1);
     const tinykvm::UniqueFd fd(::open(world.file.c_str(), O_RDONLY | O_CLOEXEC));

@@ -107,6 +107,20 @@ TEST_CASE("what the store has does not travel again") {
     CHECK(patched_bytes(far) - before == changed.sent_bytes);
 }
 
+TEST_CASE("a snapshot that the store has takes one request, which names nothing but its digest") {
+    const Sample sample;
+    FarApi far;
+    const Uploaded first = send(far, sample.file);
+    const std::size_t before = far.server.asked().size();
+    const Uploaded again = send(far, sample.file);
+    CHECK(again.snapshot == first.snapshot);
+    CHECK(again.bytes == sample.bytes().size());
+    CHECK(again.new_bytes == 0);
+    const auto asked = far.server.asked();
+    REQUIRE(asked.size() == before + 1);
+    CHECK(asked.back().body.size() < 2 * again.snapshot.size());
+}
+
 TEST_CASE("an upload whose connection breaks goes on from what had arrived") {
     const Sample sample;
     bool broke = false;
@@ -166,9 +180,9 @@ TEST_CASE("an upload of which only the last reply was lost is not sent again") {
 
 TEST_CASE("pieces that the store turns out to lack are sent after all") {
     const Sample sample;
-    bool lied = false;
-    FarApi far([&lied](FarApi&, Turn& turn) {
-        if (turn.asked().target != "/v1/snapshots/missing" || std::exchange(lied, true))
+    int asked = 0; // first whether it has the snapshot, then which pieces it lacks
+    FarApi far([&asked](FarApi&, Turn& turn) {
+        if (turn.asked().target != "/v1/snapshots/missing" || ++asked != 2)
             return false;
         turn.reply(200, R"({"present":false,"missing":[]})");
         return true;
@@ -225,6 +239,10 @@ TEST_CASE("a refusal that no second try mends is told at once") {
 TEST_CASE("nothing is sent of a file that is no sound snapshot") {
     const Sample sample;
     FarApi far;
+    const bool has_the_rest = GENERATE(false, true); // then only the damaged piece would travel
+    if (has_the_rest)
+        send(far, sample.file);
+    const std::uint64_t before = patched_bytes(far);
     Bytes bytes = sample.bytes();
     bytes[bytes.size() / 2] ^= std::byte{1};
     kvmserver::test::write_file(sample.file, bytes);
@@ -234,7 +252,8 @@ TEST_CASE("nothing is sent of a file that is no sound snapshot") {
     } catch (const UserError& error) {
         CHECK(error.code() == ExitCode::bad_snapshot);
     }
-    CHECK(far.server.connections() == 0);
+    CHECK(patched_bytes(far) == before);
+    CHECK(all_of(far, "PATCH").size() == (has_the_rest ? 1 : 0));
 }
 
 TEST_CASE("a reply that is not the API's ends an upload with words, not with a fault of ours") {

@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <optional>
+#include <string>
 
 #include "src/store/snapshots/chunk_files.hpp"
 #include "src/store/snapshots/importer.hpp"
+#include "src/store/snapshots/stored_snapshot.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/store/samples.hpp"
 #include "tinykvm/base/read.hpp"
@@ -206,6 +208,12 @@ TEST_CASE("an altered chunk is said, and mended by the next import of its bytes"
     const bool same_length = GENERATE(true, false);
     write_text(path, std::string(same_length ? pieces[2].size() : 7, 'x'));
     CHECK_THROWS_AS(exported(store, hold.digest()), UserError);
+    try {
+        StoredSnapshot(store, hold.digest()).check();
+        FAIL("the altered chunk was not found");
+    } catch (const UserError& error) {
+        CHECK(std::string(error.what()).find(path.string()) != std::string::npos);
+    }
     import(store, pieces);
     CHECK(exported(store, hold.digest()) == joined(pieces));
 }

@@ -1,0 +1,81 @@
+"""A snapshot file that the store has already is deployed again: what that reads and writes, and what it still checks."""
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+
+import harness
+import pytest
+from serving import Daemon, Store
+
+MARGIN = 1 << 20  # libraries, the index, messages
+
+
+@pytest.fixture
+def snap(snapshots, program) -> pathlib.Path:
+    """Much larger than MARGIN."""
+    return snapshots.of(program("python-http"))
+
+
+def io(pid: int) -> dict[str, int]:
+    return {name: int(value) for name, value in (line.split(": ") for line in pathlib.Path(f"/proc/{pid}/io").read_text().splitlines())}
+
+
+def deploy(store: Store, snap: pathlib.Path, name: str) -> dict[str, int]:
+    """What the command has read and written."""
+    argv = [str(harness.KVMSERVER), "deploy", str(snap), "--name", name, "--store", str(store.path), "-q"]
+    with subprocess.Popen(argv, env=harness.BASE_ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as command:
+        os.waitid(os.P_PID, command.pid, os.WEXITED | os.WNOWAIT)
+        done = io(command.pid)
+        assert command.wait() == 0, command.stderr.read()
+    return done
+
+
+def chunks(store: Store) -> dict[str, tuple[int, int]]:
+    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in (store.path / "chunks").glob("*/*")}
+
+
+def last_chunk(store: Store) -> pathlib.Path:
+    """The coldest of the only snapshot, which a trial does not read."""
+    (record,) = (store.path / "snapshots").iterdir()
+    *_, chunk, _, _ = json.loads(record.read_text().split("\n", 1)[1])["pieces"]
+    return store.path / "chunks" / chunk[0][:2] / chunk[0]
+
+
+def alter(path: pathlib.Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        last = file.read(1)[0]
+        file.seek(-1, os.SEEK_END)
+        file.write(bytes([last ^ 1]))
+
+
+def test_the_file_is_read_once_and_nothing_of_it_is_written(store, serve, snap) -> None:
+    daemon = serve()
+    store.deploy(snap, "one")
+    size = snap.stat().st_size
+    assert size > 3 * MARGIN
+    stored = chunks(store)
+    for name in ("one", "two"):
+        before = io(daemon.popen.pid)
+        command = deploy(store, snap, name)
+        after = io(daemon.popen.pid)
+        assert command["rchar"] < size + MARGIN, command
+        assert command["wchar"] < MARGIN, command
+        assert after["write_bytes"] - before["write_bytes"] < MARGIN, (before, after)
+        assert daemon.text(name, "/") != ""
+    assert chunks(store) == stored
+    assert store("verify").status == 0
+
+
+def test_a_version_does_not_go_live_when_its_chunks_were_altered(store, snap) -> None:
+    with contextlib.closing(Daemon(store)):
+        store.deploy(snap, "one")
+        alter(last_chunk(store))
+        again = store("deploy", snap, "--name", "one")
+        assert again.status == 7 and "is altered" in again.error, again
+        assert [version["version"] for version in store.json("versions", "one")["versions"]] == [1]
+    # Without a daemon the command has the bytes at hand, and mends it.
+    store.deploy(snap, "one")
+    assert store("verify").status == 0
