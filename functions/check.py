@@ -2,6 +2,7 @@
 """Starts the programs of functions/ bare and checks that each keeps the contract of README.md.
 
     functions/check.py [name...]     all that build/functions/programs.json lists, or only these
+    functions/check.py --more        the samples of samples.py instead
 
 Prints `ok NAME`, or what is wrong; exits 1 when anything is. Standard library only.
 """
@@ -15,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import samples
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent.parent / "build/functions/programs.json"
 LETTERS = b"abcdefghijklmnopqrstuvwxyz"
@@ -270,7 +273,34 @@ def check(program: dict) -> bool:
     return True
 
 
+def check_sample(name: str) -> bool:
+    with socket.socket() as probe, tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile() as errors:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        probe.close()
+        argv, environment = samples.bare(name, port, scratch)
+        process = subprocess.Popen(argv, cwd=samples.BUILT / name, env=environment, stdout=errors, stderr=errors)
+        try:
+            samples.wait_ready(port, process, PATIENCE)
+            for question in samples.SAMPLES[name]:
+                question.ask(port)
+        except (AssertionError, OSError) as error:
+            errors.seek(0)
+            print(f"FAILED {name}: {error}\n{errors.read().decode(errors='replace')}", flush=True)
+            return False
+        finally:
+            process.kill()
+            process.wait()
+    print("ok", name, flush=True)
+    return True
+
+
 def main() -> int:
+    if sys.argv[1:] == ["--more"]:
+        missing = [name for name in samples.SAMPLES if not (samples.BUILT / name / "built").exists()]
+        if missing:
+            sys.exit(f"not built: {' '.join(missing)}: scripts/functions.sh --more")
+        return 0 if all([check_sample(name) for name in samples.SAMPLES]) else 1
     if not PROGRAMS.exists():
         sys.exit("nothing is built: scripts/functions.sh")
     programs = {program["name"]: program for program in json.loads(PROGRAMS.read_text())}

@@ -3,6 +3,7 @@
 # build/functions/programs.json how each that is built there is started. Fast when nothing changed.
 #   scripts/functions.sh               all of them
 #   scripts/functions.sh NAME...       only these (c-epoll, node-http, ...)
+#   scripts/functions.sh --more        the samples of functions/samples.py, each by the build command of its kvmserver.toml
 #   scripts/functions.sh runtimes      what only nightly tests need: Bun, CPython 3.13
 # What it needs is installed by scripts/setup.sh --tests.
 set -euo pipefail
@@ -156,6 +157,22 @@ need_python313() {
     touch "$root/fetched"
 }
 
+# A copy of the folder, and in it what `kvmserver deploy` would do there first.
+sample_build() {
+    local folder=$out/$1 command
+    rm -rf "$folder"
+    cp -r "$source_dir/$1" "$folder"
+    command=$(/usr/bin/python3 -c 'import sys, tomllib; print(tomllib.load(sys.stdin.buffer)["function"]["build"]["command"])' \
+        <"$folder/kvmserver.toml") && (cd "$folder" && PATH=$(dirname "$(node)"):/usr/bin:$PATH sh -c "$command")
+}
+
+sample() {
+    local inputs
+    need_node
+    mapfile -t inputs < <(cd "$root" && git ls-files "functions/$1" | sed "s|^|$root/|")
+    build "$1" "$out/$1/built" "${inputs[@]}" -- sample_build "$1"
+}
+
 build_program() {
     local name=$1
     case $name in
@@ -180,6 +197,7 @@ build_program() {
                 npm_ci "$name"
             ;;
         deno-serve) need_deno; copy "$name" server.js ;;
+        node-sharp | node-next | python-pdf | python-flask-sqlite | python-magika) sample "$name" ;;
         runtimes) need_node; need_deno; need_bun; need_python313 ;;
         *) die "no such program: $name" ;;
     esac
@@ -218,7 +236,9 @@ PYTHON
 
 all=(c-epoll c-epoll-dynamic c-poll c-select c-blocking c-thread go-http rust-tokio rust-tokio-multi
     python-http python-asyncio python-uvicorn node-http node-react deno-serve)
+more=(node-sharp node-next python-pdf python-flask-sqlite python-magika)
 if (($# == 0)); then set -- "${all[@]}"; fi
+if [[ $1 == --more ]]; then set -- "${more[@]}"; fi
 
 mkdir -p "$out"
 exec 9>"$out/.lock"

@@ -71,6 +71,14 @@ templates() {
 }
 export -f templates
 
+# samples XML: those of functions/samples.py, bare and deployed, with 1,000 requests each.
+samples() {
+    scripts/functions.sh --more && functions/check.py --more || return
+    SAMPLES=all $python -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short -rs \
+        --junitxml "$1" tests/e2e/test_samples.py
+}
+export -f samples
+
 # What differs most in what the CPU or KVM may still have to do. All kinds would take a day in an emulated host.
 odd_kinds=in,in_wait,insb,rep_insl,rep_insl_down,in_exception,out_other,outsb,rep_outsl_call,out_wait_rubbish,jump_wait_in
 odd_kinds+=,compat_in,compat_rep_ins,compat_int80,far_kernel,iret_nested,traced_ss,x87_pending,mxcsr_odd,no_stack_int3
@@ -117,6 +125,8 @@ all_steps() {
     nightly unique 3600 unique_values "$results/unique.xml"
     # Java, Next.js and other templates that install much.
     nightly templates 1800 templates "$results/templates.xml"
+    # An image resizer, a PDF renderer, Next.js, Flask with SQLite and a model, as people deploy them.
+    nightly samples 1800 samples "$results/samples.xml"
     # The binary for older systems, tried in one.
     nightly release 1800 scripts/release.sh --check
     # Servers of Debian that exercise something that no other does.

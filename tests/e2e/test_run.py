@@ -74,6 +74,13 @@ def test_refused_process_names_the_option(folder) -> None:
     assert "gunicorn called fork" in ended.err and "uvicorn --workers 1" in ended.err, ended
 
 
+def test_node_cluster_is_told_that_threads_are_fine(folder) -> None:
+    (folder / "many.js").write_text("require('node:cluster').fork()")
+    node = harness.programs()["node-http"]["argv"][0]
+    ended = kvmserver("run", "--allow-all", *harness.LIMITS, node, str(folder / "many.js"))
+    assert "node called" in ended.err and "worker threads are fine" in ended.err, ended
+
+
 @pytest.mark.skipif(not shutil.which("node"), reason="no node")
 def test_child_process_of_node_gets_the_error() -> None:
     script = "require('child_process').exec('true', e => console.log('callback', e.code))"

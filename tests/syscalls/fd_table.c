@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 static void copies(void) {
     section("copies");
@@ -61,6 +62,14 @@ static void flags(void) {
     CALL(ioctl(fds[0], 0x12345678, 0));
     CALL(isatty(fds[0]));
     CALL(ioctl(99, FIONBIO, &(int){1}));
+    int pair[2], file = MUST(open("file", O_RDWR));
+    MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, pair)); // as nginx does before it forks
+    CALL(ioctl(pair[0], FIOASYNC, &(int){1}));
+    CALL(ioctl(fds[1], FIOASYNC, &(int){1}));
+    CALL(ioctl(file, FIOASYNC, &(int){1}));
+    CALL(ioctl(file, FIOASYNC, &(int){0}));
+    CALL(ioctl(pair[0], FIOASYNC, NULL));
+    close(pair[0]), close(pair[1]), close(file);
     close(fds[0]), close(fds[1]);
 }
 

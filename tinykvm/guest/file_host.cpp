@@ -374,6 +374,14 @@ i64 sys_ioctl(const Args& c) {
         f->flags = on ? f->flags | O_NONBLOCK_ : f->flags & ~u32{O_NONBLOCK_};
         return 0;
     }
+    case 0x5452: { // FIOASYNC: accepted where Linux does, and no SIGIO is ever sent, as for F_SETOWN
+        i32 on;
+        if (!get_user(on, c.a[2]))
+            return -EFAULT;
+        if (on && f->kind != Kind::socket && f->kind != Kind::pipe)
+            break;
+        return 0;
+    }
     case 0x5451: // FIOCLEX
     case 0x5450: // FIONCLEX
     {

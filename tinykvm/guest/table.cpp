@@ -32,7 +32,7 @@ struct Table {
         rows[13] = sys_rt_sigaction; // rt_sigaction: full
         rows[14] = sys_rt_sigprocmask; // rt_sigprocmask: full
         rows[15] = sys_rt_sigreturn; // rt_sigreturn: full
-        rows[16] = sys_ioctl; // ioctl: partial: FIONREAD, FIONBIO, FIO(N)CLEX, TCGETS, TIOCGWINSZ; few of sockets
+        rows[16] = sys_ioctl; // ioctl: partial: FIONREAD, FIONBIO, FIOASYNC, FIOCLEX, TCGETS, TIOCGWINSZ; few SIOC*
         rows[17] = sys_pread64; // pread64: partial: stdin, stdout, stderr have no offset (ESPIPE), files or not
         rows[18] = sys_pwrite64; // pwrite64: partial: stdin, stdout, stderr have no offset (ESPIPE), files or not
         rows[19] = sys_readv; // readv: full

@@ -31,6 +31,7 @@ constexpr Hint kHints[] = {
                  "hypercorn --workers 0 or waitress"},
     {"uvicorn", "--workers 1, without --reload"},
     {"hypercorn", "--workers 0"},
+    {"sanic", "--single-process"},
     {"granian", "nothing does it: use uvicorn --workers 1"},
     {"uwsgi", "--threads N, without --master and --processes"},
     {"flask", "--no-reload"},
@@ -66,6 +67,7 @@ constexpr Hint kHints[] = {
     {"npx", "name node and the script itself"},
     {"yarn", "name node and the script itself"},
     {"pm2", "name node and the script itself"},
+    {"node", "leave out node:cluster and node:child_process; worker threads are fine"},
     {"next", "name node and the server.js of output: 'standalone'"},
 };
 
