@@ -3,7 +3,7 @@
 #   scripts/setup.sh           to build and try kvmserver
 #   scripts/setup.sh --demo    also for what scripts/demo.sh builds and counts
 #   scripts/setup.sh --tests   also for the tests, the programs in functions/ and the benchmarks; packages of PyPI,
-#                              promtool and axe-core go into build/ (KVMSERVER_BUILD names another folder)
+#                              promtool, otlp-receiver and axe-core go into build/ (KVMSERVER_BUILD names another folder)
 #   scripts/setup.sh --nightly also for what only scripts/nightly.sh tests
 set -euo pipefail
 
@@ -109,6 +109,19 @@ install_promtool() {
     rm -rf "$folder"
 }
 
+# The receiver of OpenTelemetry's collector (tests/collector), for test_traces.py. go.mod pins all versions.
+install_otlp_receiver() {
+    local root build
+    root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+    build=${KVMSERVER_BUILD:-$root/build}
+    [[ ! -x $build/otlp-receiver || $root/tests/collector/go.mod -nt $build/otlp-receiver ||
+        $root/tests/collector/main.go -nt $build/otlp-receiver ]] || return 0
+    say "building otlp-receiver"
+    mkdir -p "$build"
+    (cd "$root/tests/collector" && go build -buildvcs=false -trimpath -ldflags='-s -w' -o "$build/otlp-receiver" .) >&2 ||
+        say "otlp-receiver could not be built: the test of traces with OpenTelemetry's collector is skipped"
+}
+
 # What tests/e2e/test_ui_access.py runs on the web page.
 axe_version=4.14.1
 install_axe() {
@@ -148,5 +161,6 @@ install_missing "${packages[@]}"
 if ((with_tests)); then
     install_python_packages
     install_promtool
+    install_otlp_receiver
     install_axe
 fi

@@ -161,6 +161,12 @@ void states(Text& text, const Scrape& scrape) {
         text.family("store_disk_bytes", "gauge", "Size of the store's disk.");
         text.sample("", scrape.disk->capacity);
     }
+    if (scrape.metrics.spans) {
+        text.family("spans_total", "counter", "Spans that the collector of traces took.");
+        text.sample("", scrape.metrics.spans->sent);
+        text.family("spans_dropped_total", "counter", "Spans that no collector got: it was away, too slow or refused.");
+        text.sample("", scrape.metrics.spans->dropped);
+    }
     if (scrape.metrics.certificate_expiry) {
         text.family("certificate_expiry_time_seconds", "gauge", "When the certificate expires, since 1970.");
         text.sample("", *scrape.metrics.certificate_expiry);

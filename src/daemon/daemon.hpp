@@ -5,10 +5,12 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "src/daemon/control.hpp"
 #include "src/daemon/jail_plans.hpp"
+#include "src/tracing/exporter.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::daemon {
@@ -24,6 +26,12 @@ public:
     // Waits up to `patience` for its requests, then cuts them off. Returns false if they still do not end; it must not
     // be destroyed then.
     virtual bool finish(std::chrono::milliseconds patience) = 0;
+};
+
+struct TraceOptions {
+    tracing::Send send;
+    double share = 1;    // of the requests whose client has not decided
+    std::string version; // of kvmserver
 };
 
 struct ServeOptions {
@@ -43,6 +51,7 @@ struct ServeOptions {
     std::uint64_t max_per_client = 0;           // of these; 0: half of them, and no limit for clients of this host
     std::uint64_t min_rate = 32;                // bytes per second; slower clients are cut off; 0: no limit
     std::filesystem::path ceilings;             // the ceilings file; "": none
+    std::optional<TraceOptions> traces;         // nothing: requests are not traced
     bool share_across_tenants = false;          // whether different tenants' equal pages share memory
     // Called when all is ready, before that is announced. The result lives until the daemon no longer takes requests.
     std::function<std::unique_ptr<Companion>(Control&)> beside;

@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "src/tracing/span_counts.hpp"
+
 namespace kvmserver::daemon {
 
 // Upper bounds in microseconds; a last bucket counts larger values. Buckets are not cumulative.
@@ -42,6 +44,7 @@ struct MetricsSnapshot {
     std::map<std::pair<std::string, std::uint64_t>, VersionMetrics> versions; // by function and version
     std::uint64_t in_flight = 0, connections = 0, open_connections = 0;       // of the public listener
     std::uint64_t started_ms = 0;                                             // when the daemon started, since 1970
+    std::optional<tracing::SpanCounts> spans;                                 // nothing: requests are not traced
     std::optional<std::int64_t> certificate_expiry; // of the public listener, seconds since 1970; nothing: no TLS
 };
 

@@ -11,19 +11,21 @@
 #include "src/http/upstream.hpp"
 #include "src/request/problem.hpp"
 #include "src/request/scheduler.hpp"
+#include "src/tracing/request_trace.hpp"
 
 namespace kvmserver::daemon {
 
 class WorkerPool;
 struct WorkerMachine;
 
-// The access log's fields that the front knows. Owns its strings.
+// What the front knows, for the access log and the trace. Owns its strings.
 struct AccessRecord {
     std::int64_t ms = 0; // when it ended, since 1970
     std::string request_id, traceparent, client_ip, method, host, path;
     unsigned status = 0;
     std::string outcome;
     std::uint64_t bytes_in = 0, bytes_out = 0, queue_us = 0, exec_us = 0, total_us = 0;
+    std::unique_ptr<tracing::RequestTrace> trace; // null: it is not traced
 };
 
 // Members that are not const are guarded by the pool's mutex.
@@ -41,6 +43,9 @@ struct Request {
     bool cold = false;                               // it waited for a process to be restored
     bool over = false;                               // its machine is clean or gone, or it never got one
     std::uint64_t restore_us = 0, machine_us = 0, reset_us = 0, cpu_us = 0, dirty_pages = 0;
+    std::string route;                  // if it is traced: the path of the route that matched
+    std::uint64_t restored_ns = 0;      // when its process became ready, if it waited for that (now_ns())
+    std::uint64_t clean_ns = 0;         // when its machine said that it is clean
     std::optional<AccessRecord> record; // from the complete reply until it is written
 };
 

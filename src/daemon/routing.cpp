@@ -40,10 +40,13 @@ void RoutingTable::sort() {
     });
 }
 
-const Destination* RoutingTable::find(std::string_view host, std::string_view path) const {
+const Destination* RoutingTable::find(std::string_view host, std::string_view path, const store::Route** route) const {
     for (const Entry& entry : entries_)
-        if (host_matches(entry.route.host, host) && path_matches(entry.route.path, path))
+        if (host_matches(entry.route.host, host) && path_matches(entry.route.path, path)) {
+            if (route)
+                *route = &entry.route;
             return entry.destination.get();
+        }
     return nullptr;
 }
 

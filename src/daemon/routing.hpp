@@ -27,8 +27,8 @@ class RoutingTable {
 public:
     void add(const store::Route& route, std::shared_ptr<const Destination> destination);
     void sort();
-    // Null if no route matches.
-    const Destination* find(std::string_view host, std::string_view path) const;
+    // Null if no route matches. `route` is set to that which does.
+    const Destination* find(std::string_view host, std::string_view path, const store::Route** route = nullptr) const;
     std::size_t functions = 0;
 
 private:

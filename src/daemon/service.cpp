@@ -19,6 +19,8 @@
 #include <tuple>
 
 #include "src/common/clock.hpp"
+#include "src/common/random_hex.hpp"
+#include "src/daemon/request_traces.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::daemon {
@@ -79,6 +81,8 @@ http::Options front_options(const ServeOptions& options) {
         options.max_per_client == 0 ? std::max<std::uint64_t>(1, out.max_connections / 2) : options.max_per_client;
     out.spare_loopback = options.max_per_client == 0; // a client on this host may be a proxy
     out.min_rate = options.min_rate;
+    if (options.traces)
+        out.trace_share = options.traces->share;
     return out;
 }
 
@@ -120,6 +124,16 @@ std::pair<std::string, std::uint16_t> address_of(int fd) {
     return {std::string(un.sun_path, ::strnlen(un.sun_path, sizeof un.sun_path)), 0};
 }
 
+std::unique_ptr<tracing::Exporter> exporter(const std::optional<TraceOptions>& options) {
+    if (!options)
+        return nullptr;
+    char host[256] = "";
+    ::gethostname(host, sizeof host - 1);
+    return std::make_unique<tracing::Exporter>(
+        tracing::Resource{options->version, random_hex(8), host}, options->send,
+        [](const std::string& line) { log_line("kvmserver: " + line); }, tracing::Exporter::Limits{});
+}
+
 std::shared_ptr<const CeilingsFile> read_ceilings(const std::filesystem::path& path) {
     return std::make_shared<const CeilingsFile>(path.empty() ? CeilingsFile() : CeilingsFile::read(path));
 }
@@ -141,13 +155,13 @@ Service::Service(ServeOptions options, UniqueFd listening)
       measurements_(
           store_.shared_folder(), [this] { return metrics_.snapshot(); },
           [](const std::string& line) { log_line("kvmserver: " + line); }),
-      access_log_(options_.access_log),
+      access_log_(options_.access_log), traces_(exporter(options_.traces)),
       to_stderr_(logs_.follow(
           {},
           [](const LogLine& line) { log_line(fmt::format("[{} v{}] {}", line.function, line.version, line.text)); })),
       cache_(FolderCache(default_cache_folder()), [](const std::string& line) { log_line("kvmserver: " + line); }),
       pool_(store_, cache_, logs_, metrics_, options_.max_machines, options_.log_rate, options_.jail,
-            *options_.examinations, [this](const Request& request) { access_log_.write(*request.record, &request); }),
+            *options_.examinations, [this](Request& request) { write(*request.record, &request); }),
       table_(
           store_, pool_, logs_,
           {options_.machines, static_cast<std::uint64_t>(options_.idle_seconds * 1e9), options_.share_across_tenants},
@@ -234,7 +248,8 @@ std::unique_ptr<http::Lease> Service::connect(const http::RequestInfo& request,
                                               std::shared_ptr<http::RequestWaiter> waiter) {
     const auto table = table_.get();
     const std::string host = host_name(request.head.host);
-    const Destination* destination = table->find(host, request.head.path);
+    const store::Route* route = nullptr;
+    const Destination* destination = table->find(host, request.head.path, &route);
     if (!destination) {
         request::Circumstances of;
         of.reason = host + std::string(request.head.path);
@@ -255,7 +270,8 @@ std::unique_ptr<http::Lease> Service::connect(const http::RequestInfo& request,
                         {.request_id = request.request_id,
                          .client_ip = request.client_ip,
                          .opening = request.opening,
-                         .more_follows = request.more_follows},
+                         .more_follows = request.more_follows,
+                         .route = request.traced ? std::string_view(route->path) : std::string_view()},
                         std::move(waiter));
 }
 
@@ -272,7 +288,9 @@ void Service::finished(const http::RequestRecord& record) {
     count(out, record.outcome, lease ? lease->request().get() : nullptr);
     if (lease)
         log(out, record.outcome, *lease->request(), record.method, record.path);
-    if (!access_log_.wanted())
+    if (traces_)
+        out.trace = trace_of(record, lease ? lease->request().get() : nullptr);
+    if (!access_log_.wanted() && !out.trace)
         return;
     out.request_id = record.request_id;
     out.traceparent = record.traceparent;
@@ -284,7 +302,16 @@ void Service::finished(const http::RequestRecord& record) {
     if (lease)
         pool_.record(lease->request(), std::move(out));
     else
-        access_log_.write(out, nullptr);
+        write(out, nullptr);
+}
+
+void Service::write(AccessRecord& record, const Request* request) {
+    access_log_.write(record, request);
+    if (!record.trace)
+        return;
+    if (request)
+        complete(*record.trace, *request);
+    traces_->add(std::move(*record.trace));
 }
 
 void Service::log(const AccessRecord& record, request::Outcome outcome, const Request& request, std::string_view method,
@@ -376,6 +403,8 @@ MetricsSnapshot Service::metrics() const {
     snapshot.connections = counters.connections;
     snapshot.open_connections = counters.open_connections;
     snapshot.started_ms = static_cast<std::uint64_t>(started_ms_);
+    if (traces_)
+        snapshot.spans = traces_->counts();
     snapshot.certificate_expiry = front_.certificate_expiry();
     return snapshot;
 }

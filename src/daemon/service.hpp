@@ -16,6 +16,7 @@
 #include "src/daemon/recompressor.hpp"
 #include "src/http/front.hpp"
 #include "src/store/store.hpp"
+#include "src/tracing/exporter.hpp"
 #include "tinykvm/base/shared_value.hpp"
 
 namespace kvmserver::daemon {
@@ -59,6 +60,8 @@ private:
     void finished(const http::RequestRecord& record) override;
     void refused(http::Refusal why) override;
     void count(const AccessRecord& record, request::Outcome outcome, const Request* request);
+    // Of a request that is over. `request` is null if no function got it.
+    void write(AccessRecord& record, const Request* request);
     void log(const AccessRecord& record, request::Outcome outcome, const Request& request, std::string_view method,
              std::string_view target);
     std::shared_ptr<FunctionVersion> version_for(const InvokeRequest& request);
@@ -74,6 +77,7 @@ private:
     Metrics metrics_;
     Measurements measurements_;
     AccessLog access_log_;
+    std::unique_ptr<tracing::Exporter> traces_; // null: requests are not traced
     std::shared_ptr<LogStore::Follower> to_stderr_;
     std::mutex reload_mutex_;
     std::function<void()> on_reload_; // guarded by reload_mutex_

@@ -40,7 +40,7 @@ std::optional<request::Problem> RequestLease::failure() const { return pool_.fai
 
 WorkerPool::WorkerPool(store::Store& store, CacheService& cache, LogStore& logs, Metrics& metrics,
                        std::uint64_t max_machines, std::uint64_t log_rate, JailSettings jail,
-                       Examinations& examinations, std::function<void(const Request&)> finished)
+                       Examinations& examinations, std::function<void(Request&)> finished)
     : logs_(logs), metrics_(metrics), finished_(std::move(finished)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), scheduler_(max_machines), room_(protocol::kMaxInline),
       outputs_(log_rate, [this](LogLine line) { logs_.add(std::move(line)); }),
@@ -112,6 +112,7 @@ std::unique_ptr<RequestLease> WorkerPool::submit(const std::shared_ptr<FunctionV
     request->client_ip = incoming.client_ip;
     request->opening = incoming.opening;
     request->more_follows = incoming.more_follows;
+    request->route = incoming.route;
     Afterwards after;
     {
         const std::lock_guard lock(mutex_);

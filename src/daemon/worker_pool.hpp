@@ -61,7 +61,7 @@ public:
     // with the record set. It runs on any thread and must not call back.
     WorkerPool(store::Store& store, CacheService& cache, LogStore& logs, Metrics& metrics, std::uint64_t max_machines,
                std::uint64_t log_rate, JailSettings jail, Examinations& examinations,
-               std::function<void(const Request&)> finished);
+               std::function<void(Request&)> finished);
     // Ends all workers: idle ones at once, busy ones after a while.
     ~WorkerPool();
     WorkerPool(const WorkerPool&) = delete;
@@ -69,8 +69,9 @@ public:
 
     struct Incoming {
         std::string_view request_id, client_ip;
-        std::string_view opening;  // the first bytes that the program is to read
-        bool more_follows = false; // after `opening`
+        std::string_view opening;    // the first bytes that the program is to read
+        bool more_follows = false;   // after `opening`
+        std::string_view route = {}; // for its trace
     };
     // Any thread. The answer comes through `waiter`, perhaps before this returns. Sets the waiter's on_abandon.
     std::unique_ptr<RequestLease> submit(const std::shared_ptr<FunctionVersion>& version, const Incoming& incoming,
@@ -175,7 +176,7 @@ private:
 
     LogStore& logs_;
     Metrics& metrics_;
-    const std::function<void(const Request&)> finished_;
+    const std::function<void(Request&)> finished_;
     tinykvm::UniqueFd epoll_, wake_;
 
     mutable std::mutex mutex_; // guards all that follows, and the members of FunctionVersion and Request that say so

@@ -222,9 +222,12 @@ bool WorkerPool::on_ready(const Machine& machine, const protocol::Message& messa
         worker.ready = true;
         manager_.set_ahead(message.hot_bytes);
         metrics_.count(facts.function, facts.version, [&](VersionMetrics& m) { m.restore.add(message.restore_us); });
+        const Time now = now_ns();
         for (const auto& [id, request] : requests_)
-            if (request->version == worker.version && scheduler_.waits(id))
+            if (request->version == worker.version && scheduler_.waits(id)) {
                 request->restore_us = message.restore_us;
+                request->restored_ns = now;
+            }
     }
     if (machine->request) {
         Request& request = *machine->request;
@@ -232,6 +235,7 @@ bool WorkerPool::on_ready(const Machine& machine, const protocol::Message& messa
         request.reset_us = message.reset_us;
         request.cpu_us = message.cpu_us;
         request.dirty_pages = message.dirty_pages;
+        request.clean_ns = now_ns();
         metrics_.count(facts.function, facts.version, [&](VersionMetrics& m) {
             m.reset.add(message.reset_us);
             m.cpu_us += message.cpu_us;

@@ -46,7 +46,13 @@ Exchange::~Exchange() {
     const Clock::time_point now = Clock::now();
     record.exec_us = has_program_ ? microseconds(now - connected_) : 0;
     record.total_us = microseconds(now - connection_.request_began());
+    record.head_us = microseconds(asked_ - connection_.request_began());
     record.lease = lease_.get();
+    if (trace_) {
+        record.trace = &*trace_;
+        record.head = &head_;
+        record.secure = connection_.client().secure();
+    }
     connection_.worker().finished(record);
 }
 
@@ -70,8 +76,10 @@ Next Exchange::refuse(const Fault& fault, Yield& yield) {
 }
 
 Next Exchange::serve(Yield& yield) {
-    if (options_.make_traceparent && head_.traceparent.empty())
-        traceparent_ = connection_.worker().ids().traceparent();
+    if (options_.trace_share) {
+        trace_ = join_trace(head_, *options_.trace_share, connection_.worker().ids());
+        traceparent_ = trace_->traceparent();
+    }
     if (options_.max_body && head_.body.length > options_.max_body) {
         refuse_body({413, "body-too-large", "The body of the request is too large."});
         return answer(body_problem_, yield);
@@ -96,6 +104,7 @@ bool Exchange::connect(Yield& yield) {
     lease_ = worker.upstream().connect({.head = head_,
                                         .request_id = request_id_,
                                         .traceparent = traceparent_.empty() ? head_.traceparent : traceparent_,
+                                        .traced = trace_ && trace_->sampled,
                                         .client_ip = connection_.client_ip(),
                                         .secure = connection_.client().secure(),
                                         .opening = out_,

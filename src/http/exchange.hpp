@@ -4,6 +4,7 @@
 // arrived completely, so that neither direction waits for the other. Each holds at most one buffer (64 KiB).
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "src/http/answer.hpp"
@@ -13,6 +14,7 @@
 #include "src/http/options.hpp"
 #include "src/http/reply_head.hpp"
 #include "src/http/rewrite.hpp"
+#include "src/http/trace_context.hpp"
 
 namespace kvmserver::http {
 
@@ -75,6 +77,7 @@ private:
     const RequestHead& head_;
     const Options& options_;
     std::string request_id_, traceparent_;
+    std::optional<Trace> trace_;
     Phase phase_ = Phase::connecting;
     Abort abort_ = Abort::none;
     std::chrono::milliseconds patience_;

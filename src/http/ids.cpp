@@ -31,14 +31,17 @@ std::string Ids::request_id() {
     return out;
 }
 
-std::string Ids::traceparent() {
-    std::string out = "00-";
-    out.reserve(55);
+std::string Ids::trace_id() {
+    std::string out;
+    out.reserve(32);
     append_hex(out, next());
-    append_hex(out, next() | 1); // neither id may be all zeros
-    out += '-';
     append_hex(out, next() | 1);
-    out += "-01";
+    return out;
+}
+
+std::string Ids::span_id() {
+    std::string out;
+    append_hex(out, next() | 1);
     return out;
 }
 

@@ -7,9 +7,10 @@ namespace kvmserver::http {
 
 class Ids {
 public:
-    Ids();                     // throws HostError if getrandom() fails
-    std::string request_id();  // 16 hexadecimal digits
-    std::string traceparent(); // W3C Trace Context, version 00, sampled
+    Ids();                    // throws HostError if getrandom() fails
+    std::string request_id(); // 16 hexadecimal digits
+    std::string trace_id();   // 32; of W3C Trace Context, as is the next. Never all zeros
+    std::string span_id();    // 16
 
 private:
     std::uint64_t next();

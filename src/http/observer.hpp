@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "src/http/trace_context.hpp"
 #include "src/http/upstream.hpp"
 
 namespace kvmserver::http {
@@ -20,7 +21,11 @@ struct RequestRecord {
     std::uint64_t queue_us = 0;  // until Upstream answered
     std::uint64_t exec_us = 0;   // from then until the end of the reply
     std::uint64_t total_us = 0;  // from the request's first byte
+    std::uint64_t head_us = 0;   // of that: until its head had arrived
     const Lease* lease = nullptr;
+    const Trace* trace = nullptr;      // with Options::trace_share, if the head could be parsed
+    const RequestHead* head = nullptr; // the same
+    bool secure = false;               // over TLS
 };
 
 // Why a connection without a request was refused or closed.

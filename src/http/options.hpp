@@ -2,6 +2,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
 #include "src/http/head_end.hpp"
 
@@ -31,7 +32,9 @@ struct Options {
     std::uint64_t min_rate = 0;
     Time min_rate_window{30'000};
 
-    bool make_traceparent = false;  // if the client sent none
+    // Requests get a Trace, and the program gets a traceparent with its span. The number is the share of those without
+    // a traceparent that are sampled.
+    std::optional<double> trace_share;
     bool forwarded_headers = false; // add X-Forwarded-For, -Proto, -Host; off: programs see what clients sent
     // Whether a client that closes its sending side while it waits for a reply is still served (nc -N, some HTTP/1.0
     // clients). Such a client looks like one that has gone: if it is served, a client that vanished is only noticed

@@ -12,6 +12,12 @@ bool is_forwarded(std::string_view name) {
            equal_nocase(name, "x-forwarded-host");
 }
 
+bool is_replaced(std::string_view name, const RequestExtras& extras) {
+    return (!extras.forwarded_for.empty() && is_forwarded(name)) ||
+           (!extras.traceparent.empty() && equal_nocase(name, "traceparent")) ||
+           (extras.without_tracestate && equal_nocase(name, "tracestate"));
+}
+
 void append_status_line(std::string& out, const ReplyHead& head) {
     out.append("HTTP/1.1 ").append(head.status_and_reason).append("\r\n");
 }
@@ -27,7 +33,7 @@ void append_request(std::string& out, const RequestHead& head, const RequestExtr
             if (!connected)
                 append(out, field.name, connection);
             connected = true;
-        } else if (extras.forwarded_for.empty() || !is_forwarded(field.name)) {
+        } else if (!is_replaced(field.name, extras)) {
             out.append(field.line);
         }
     }

@@ -10,8 +10,9 @@ namespace kvmserver::http {
 
 // Headers to add to the client's head; empty ones are left out.
 struct RequestExtras {
-    std::string traceparent;
-    std::string_view forwarded_for; // for the three X-Forwarded headers, which replace the client's
+    std::string_view traceparent;    // replaces the client's
+    bool without_tracestate = false; // the client's is left out
+    std::string_view forwarded_for;  // for the three X-Forwarded headers, which replace the client's
     std::string_view forwarded_proto;
 };
 

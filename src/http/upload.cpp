@@ -17,7 +17,10 @@ void Exchange::refuse_body(const Fault& fault) { body_problem_ = problem_of(faul
 
 // Puts the head and what has arrived of the body into out_. Returns false if the body is refused.
 bool Exchange::compose_opening() {
-    RequestExtras extras{.traceparent = traceparent_, .forwarded_for = {}, .forwarded_proto = {}};
+    RequestExtras extras{.traceparent = traceparent_,
+                         .without_tracestate = trace_ && trace_->parent_refused,
+                         .forwarded_for = {},
+                         .forwarded_proto = {}};
     if (options_.forwarded_headers) {
         extras.forwarded_for = connection_.client_ip();
         extras.forwarded_proto = connection_.client().secure() ? "https" : "http";

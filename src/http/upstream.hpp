@@ -34,6 +34,7 @@ struct RequestInfo {
     const RequestHead& head; // host and path are for routing
     std::string_view request_id;
     std::string_view traceparent; // sent to the program; may be ""
+    bool traced;                  // its span is recorded
     std::string_view client_ip;   // "unix:UID:PID" for a Unix socket
     bool secure;                  // over TLS
     // The first bytes for the program: the head, and what has arrived of the body. The front sends them over the

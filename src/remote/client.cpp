@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstring>
 
-#include "src/common/environment.hpp"
 #include "src/ops/exit_code.hpp"
 #include "src/remote/curl.hpp"
 #include "tinykvm/base/unique_fd.hpp"
@@ -194,7 +193,7 @@ public:
             set(CURLOPT_NOPROXY, "*"); // loopback: the token stays on this host
         if (server_.token.empty() && server_.socket.empty())
             set(CURLOPT_NETRC, static_cast<long>(CURL_NETRC_OPTIONAL));
-        use_authorities();
+        use_authorities(curl_, easy_, server_.ca_file);
     }
     ~Handle() {
         if (easy_)
@@ -251,18 +250,6 @@ private:
         const std::string path = fmt::format("/proc/self/fd/{}/{}", folder_.get(), server_.socket.filename().string());
         set(CURLOPT_UNIX_SOCKET_PATH, path.c_str());
         set(CURLOPT_NOPROXY, "*");
-    }
-
-    // Reads the variables of the curl program, which libcurl itself ignores.
-    void use_authorities() {
-        std::string file = server_.ca_file;
-        for (const char* name : {"CURL_CA_BUNDLE", "SSL_CERT_FILE"})
-            if (file.empty())
-                file = environment_variable(name);
-        if (!file.empty())
-            set(CURLOPT_CAINFO, file.c_str());
-        if (const std::string folder = environment_variable("SSL_CERT_DIR"); file.empty() && !folder.empty())
-            set(CURLOPT_CAPATH, folder.c_str());
     }
 
     void set_method(const Ask& ask) {

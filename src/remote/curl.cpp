@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "src/common/environment.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::remote {
@@ -11,7 +12,7 @@ namespace {
 
 [[noreturn]] void no_curl(const std::string& why) {
     throw tinykvm::UserError(tinykvm::ExitCode::unreachable,
-                             "talking to a daemon needs libcurl: install libcurl4 (" + why + ")");
+                             "talking to a daemon or a collector needs libcurl: install libcurl4 (" + why + ")");
 }
 
 Curl load() {
@@ -49,6 +50,16 @@ Curl load() {
 const Curl& Curl::get() {
     static const Curl curl = load(); // for the rest of the process
     return curl;
+}
+
+void use_authorities(const Curl& curl, CURL* easy, std::string file) {
+    for (const char* name : {"CURL_CA_BUNDLE", "SSL_CERT_FILE"})
+        if (file.empty())
+            file = environment_variable(name);
+    if (!file.empty())
+        curl.easy_setopt(easy, CURLOPT_CAINFO, file.c_str());
+    if (const std::string folder = environment_variable("SSL_CERT_DIR"); file.empty() && !folder.empty())
+        curl.easy_setopt(easy, CURLOPT_CAPATH, folder.c_str());
 }
 
 } // namespace kvmserver::remote

@@ -1,6 +1,8 @@
-// libcurl, loaded by the first request: commands that talk to no server do not pay for it.
+// libcurl, loaded when it is first needed: commands that talk to no server do not pay for it.
 #pragma once
 #include <curl/curl.h>
+
+#include <string>
 
 namespace kvmserver::remote {
 
@@ -17,5 +19,9 @@ struct Curl {
     // Throws UserError (unreachable) if this host has no libcurl.
     static const Curl& get();
 };
+
+// Whose certificates are trusted: those of `file`, or, if that is "", of the variables of the curl program, which
+// libcurl itself ignores.
+void use_authorities(const Curl& curl, CURL* easy, std::string file);
 
 } // namespace kvmserver::remote

@@ -295,5 +295,8 @@ def test_extras(serving) -> None:
     found = re.search(rb"\r\ntraceparent: 00-[0-9a-f]{32}-[0-9a-f]{16}-01\r\n", body)
     assert found and http.record()["trace"] == found[0].split()[1].decode()
     assert b"X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: a\r\n" in body
-    given = http.connect().send(GET[:-2] + b"traceparent: mine\r\n\r\n").reply().body
-    assert given.count(b"traceparent") == 1 and b"traceparent: mine" in given
+    for flags, passed_on in ((b"00", True), (b"01", False)):
+        mine = b"traceparent: 00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-" + flags
+        given = http.connect().send(GET[:-2] + mine + b"\r\n\r\n").reply().body
+        assert given.count(b"traceparent: 00-" + b"a" * 32) == given.count(b"traceparent") == 1 and (mine in given) == passed_on
+    assert b"mine" not in http.connect().send(GET[:-2] + b"traceparent: mine\r\n\r\n").reply().body

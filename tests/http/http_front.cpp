@@ -206,7 +206,7 @@ void set_option(Setup& setup, const std::string& name, const std::string& value)
     else if (name == "max-body")
         o.max_body = std::strtoull(value.c_str(), nullptr, 10);
     else if (name == "trace")
-        o.make_traceparent = true;
+        o.trace_share = 1;
     else if (name == "forwarded")
         o.forwarded_headers = true;
     else if (name == "half-close")

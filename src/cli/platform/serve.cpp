@@ -19,6 +19,7 @@
 #include "src/event_loop/listeners.hpp"
 #include "src/snapshot/folder_cache.hpp"
 #include "src/store/snapshots/gc.hpp"
+#include "src/tracing/collector.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -99,6 +100,23 @@ constexpr OptionSpec kServeOptions[] = {
      .group = "Options",
      .value = "FILE",
      .help = "a JSON object a request; - is stdout"},
+    {.name = "traces",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "URL",
+     .help = "the OpenTelemetry collector that gets a span for each request: http://HOST:4318 (/v1/traces if it has no "
+             "path)"},
+    {.name = "traces-headers",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "FILE",
+     .help = "headers for the collector, such as a token: lines NAME: VALUE"},
+    {.name = "trace-sample",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "SHARE",
+     .fallback = "1",
+     .help = "of the requests that are traced if they have no traceparent: 0 to 1"},
     {.name = "ceilings",
      .kind = Kind::text,
      .group = "Options",
@@ -255,6 +273,22 @@ admin::ListenerOptions admin_options(const Invocation& invocation, const Context
     return options;
 }
 
+std::optional<daemon::TraceOptions> trace_options(const Invocation& invocation, const std::string& headers) {
+    const std::string url = text_of(invocation, "traces");
+    const double share = number_of<double>(invocation, "trace-sample", 1, 1);
+    if (url.empty()) {
+        for (const char* option : {"traces-headers", "trace-sample"})
+            if (!text_of(invocation, option).empty())
+                throw UserError(ExitCode::usage, fmt::format("--{} is for --traces URL", option));
+        return std::nullopt;
+    }
+    return daemon::TraceOptions{
+        .send = tracing::send_to(tracing::traces_url(url),
+                                 headers.empty() ? tracing::Headers() : tracing::read_headers(headers)),
+        .share = share,
+        .version = version_number()};
+}
+
 daemon::ExaminationLimits examination_limits(const Invocation& invocation) {
     daemon::ExaminationLimits limits;
     limits.at_once = number_of<unsigned>(invocation, "examinations", limits.at_once, 1024);
@@ -276,7 +310,7 @@ admin::UploadLimits upload_limits(const Invocation& invocation) {
 
 // Hides everything that belongs to the daemon from functions.
 daemon::JailSettings jail_settings(const Invocation& invocation, const daemon::ServeOptions& options,
-                                   const admin::ListenerOptions& admin) {
+                                   const admin::ListenerOptions& admin, const std::filesystem::path& traces_headers) {
     daemon::JailSettings jail;
     jail.mode = platform::jail_mode(invocation, "jail");
     (void)FolderCache(default_cache_folder()).usable(); // creates the folder: a missing one cannot be hidden
@@ -284,7 +318,7 @@ daemon::JailSettings jail_settings(const Invocation& invocation, const daemon::S
          {options.store, default_cache_folder(), std::filesystem::path(admin.socket),
           std::filesystem::path(options.certificate), std::filesystem::path(options.key),
           std::filesystem::path(admin.certificate), std::filesystem::path(admin.key),
-          std::filesystem::path(options.access_log)})
+          std::filesystem::path(options.access_log), traces_headers})
         if (path.is_absolute())
             jail.hidden.push_back(path.lexically_normal());
     return jail;
@@ -344,7 +378,11 @@ int serve(const Invocation& invocation, Context& context) {
     options.listen = [listen] { return listen_on(listen); };
     const admin::ListenerOptions admin_listener = admin_options(invocation, context, options.store);
     options.share_across_tenants = platform::flag(invocation, "share-across-tenants");
-    options.jail = jail_settings(invocation, options, admin_listener);
+    std::string traces_headers = text_of(invocation, "traces-headers");
+    if (!traces_headers.empty())
+        traces_headers = absolute_path(context.folder, traces_headers);
+    options.traces = trace_options(invocation, traces_headers);
+    options.jail = jail_settings(invocation, options, admin_listener, traces_headers);
     options.jail.groups = std::make_shared<daemon::ControlGroups>(platform::jail_mode(invocation, "cgroup"));
     options.examinations = std::make_shared<daemon::Examinations>(daemon::Examiner{ops::kSelf, options.jail.mode},
                                                                   examination_limits(invocation));

@@ -30,11 +30,15 @@ TEST_CASE("what is unknown has no sample") {
     Scrape scrape;
     CHECK(metrics_text(scrape).find("certificate_expiry") == std::string::npos);
     CHECK(metrics_text(scrape).find("store_disk") == std::string::npos);
+    CHECK(metrics_text(scrape).find("spans") == std::string::npos);
     scrape.metrics.certificate_expiry = 1'800'000'000;
+    scrape.metrics.spans = {.sent = 7, .dropped = 2};
     scrape.disk = {.capacity = 100, .free = 50, .available = 40};
     const std::string text = metrics_text(scrape);
     CHECK(text.find("\nkvmserver_certificate_expiry_time_seconds 1800000000\n") != text.npos);
     CHECK(text.find("\nkvmserver_store_disk_bytes 100\n") != text.npos);
+    CHECK(text.find("\nkvmserver_spans_total 7\n") != text.npos);
+    CHECK(text.find("\nkvmserver_spans_dropped_total 2\n") != text.npos);
     CHECK(text.find("\nkvmserver_store_disk_free_bytes 40\n") != text.npos);
 }
 
