@@ -4,6 +4,7 @@
 #include "src/admin/access.hpp"
 #include "src/admin/ceilings.hpp"
 #include "src/admin/handlers.hpp"
+#include "src/admin/listening.hpp"
 #include "src/admin/tenant.hpp"
 #include "src/admin/trial.hpp"
 #include "src/daemon/function_settings.hpp"
@@ -21,6 +22,9 @@ struct Wanted {
     daemon::FunctionSettings settings;
     bool clamp = false;
     std::optional<Digest> snapshot;
+    std::vector<ListenAddress> listen() const {
+        return settings.tcp ? settings.tcp->listen : std::vector<ListenAddress>{};
+    }
 };
 
 Wanted wanted(Call& call) {
@@ -70,6 +74,7 @@ std::vector<Excess> require_grants(Call& call, const Grants& grants, const Wante
     claims.machines = scale.max;
     claims.kept_machines = scale.min;
     claims.queue = scale.queue;
+    claims.listen = wanted.listen();
     return grants.require(claims, wanted.clamp);
 }
 
@@ -77,9 +82,19 @@ std::vector<Excess> require_grants(Call& call, const Grants& grants, const Wante
 
 void list_functions(Call& call) {
     auto all = json::array();
-    for (const store::FunctionSummary& function : store::Functions(call.store()).list())
-        if (call.who.allows(store::kScopeRead, function.name))
-            all.push_back(ops::summary_json(function));
+    store::Functions functions(call.store());
+    for (const store::FunctionSummary& function : functions.list()) {
+        if (!call.who.allows(store::kScopeRead, function.name))
+            continue;
+        json summary = ops::summary_json(function);
+        summary["listen"] = json::array();
+        if (function.routes.empty() && !function.live.empty()) // a TCP function, perhaps
+            try {
+                summary["listen"] = ops::listen_json(functions.describe(function.name).live_versions);
+            } catch (const store::NotFound&) { // deleted meanwhile
+            }
+        all.push_back(std::move(summary));
+    }
     call.reply(200, {{"functions", all}});
 }
 
@@ -101,6 +116,8 @@ void put_function(Call& call) {
             hold.emplace(take_snapshot(call, *wanted.snapshot));
         json reply = ops::change_json(wanted.plan, change);
         reply["clamped"] = claims_json(require_grants(call, grants, wanted));
+        if (wanted.plan.activate)
+            require_listening(call, wanted.plan.name, wanted.listen(), Claim::looks);
         if (functions)
             grants.require_totals(*call.api.source().get(), wanted.snapshot);
         call.reply(200, reply);
@@ -114,6 +131,8 @@ void put_function(Call& call) {
     const store::SnapshotHold hold = take_snapshot(call, *wanted.snapshot);
     const std::vector<Excess> clamped = require_grants(call, grants, wanted);
     grants.require_totals(call.store(), wanted.snapshot);
+    if (wanted.plan.activate)
+        require_listening(call, wanted.plan.name, wanted.listen(), Claim::looks);
     try_out(call, grants,
             {.function = wanted.plan.name,
              .snapshot = *wanted.snapshot,
@@ -125,6 +144,8 @@ void put_function(Call& call) {
     const ops::Deployed done = [&] {
         const std::lock_guard one(call.api.deploys()); // of two concurrent deploys the second counts the first
         grants.require_totals(call.store(), wanted.snapshot);
+        if (wanted.plan.activate)
+            require_listening(call, wanted.plan.name, wanted.listen(), Claim::keeps);
         return ops::deploy(wanted.plan, *wanted.snapshot, grants.own_text(), functions);
     }();
     if (wanted.plan.compress_later || wanted.plan.warms_up) // nothing may keep it once its successor is there
@@ -136,6 +157,7 @@ void put_function(Call& call) {
                 {"before", ops::live_json(done.result.before)},
                 {"live", ops::live_json(done.result.live)},
                 {"routes", ops::routes_json(done.routes)},
+                {"listen", done.listen},
                 {"snapshot", "sha256:" + wanted.snapshot->hex()},
                 {"clamped", claims_json(clamped)},
                 {"etag", done.result.etag}},

@@ -71,6 +71,11 @@ void counts(Text& text, const Scrape& scrape) {
         for (const auto& [status, count] : metrics.requests)
             text.sample(fmt::format("{},code=\"{}\"", labels, status), count);
     });
+    text.family("tcp_connections_total", "counter", "Connections of TCP functions that are over, by how they ended.");
+    per_version(scrape, [&](const std::string& labels, const VersionMetrics& metrics) {
+        for (const auto& [outcome, count] : metrics.connections)
+            text.sample(fmt::format("{},outcome=\"{}\"", labels, escaped(outcome)), count);
+    });
     const auto by_reason = [&](const char* name, const char* help, auto member) {
         text.family(name, "counter", help);
         per_version(scrape, [&](const std::string& labels, const VersionMetrics& metrics) {
@@ -138,6 +143,8 @@ void states(Text& text, const Scrape& scrape) {
     text.sample("", scrape.metrics.in_flight);
     text.family("open_connections", "gauge", "Connections of the public listener.");
     text.sample("", scrape.metrics.open_connections);
+    text.family("open_tcp_connections", "gauge", "Connections of TCP functions.");
+    text.sample("", scrape.metrics.open_tcp_connections);
     text.family("vms", "gauge", "Request machines.");
     for (const VersionLive& live : rows) {
         const std::string labels = of(live.function, live.version);

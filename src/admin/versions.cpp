@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "src/admin/handlers.hpp"
+#include "src/admin/listening.hpp"
 #include "src/ops/deploy.hpp"
 #include "src/ops/json.hpp"
 #include "src/store/errors.hpp"
@@ -34,6 +35,17 @@ void check_condition(Functions& functions, const std::string& name, const store:
         throw store::StaleEtag(name, etag);
 }
 
+void require_listening_after_rollback(Call& call, Functions& functions, const std::string& name,
+                                      std::optional<std::uint64_t> version) {
+    try {
+        if (!version)
+            version = ops::rollback_target(name, functions.versions(name));
+    } catch (const store::NotFound&) {
+        return; // the rollback itself says what is missing
+    }
+    require_listening(call, name, {Live{*version, 100}}, Claim::keeps);
+}
+
 } // namespace
 
 void list_versions(Call& call) {
@@ -59,6 +71,7 @@ void rollback(Call& call) {
     const std::string& name = call.param("name");
     Functions functions = call.functions();
     if (!call.query_flag("dry_run")) {
+        require_listening_after_rollback(call, functions, name, version);
         const auto switched = functions.rollback(name, version, call.if_match(), message);
         call.api.changed();
         return reply_switched(call, switched.before, switched.live, false, switched.etag);
@@ -67,6 +80,7 @@ void rollback(Call& call) {
     const auto all = functions.versions(name); // newest first
     const std::vector<Live> live{{version ? *version : ops::rollback_target(name, all), 100}};
     ops::check_traffic_of(name, all, live);
+    require_listening(call, name, live, Claim::looks);
     reply_switched(call, ops::live_of(all), live, true);
 }
 
@@ -94,8 +108,10 @@ void put_traffic(Call& call) {
         check_condition(functions, name, call.if_match());
         const auto all = functions.versions(name);
         ops::check_traffic_of(name, all, live);
+        require_listening(call, name, live, Claim::looks);
         return reply_switched(call, ops::live_of(all), live, true);
     }
+    require_listening(call, name, live, Claim::keeps);
     const auto switched = functions.set_traffic(name, live, call.if_match(), message);
     call.api.changed();
     reply_switched(call, switched.before, switched.live, false, switched.etag);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "src/ceilings/keys.hpp"
@@ -14,6 +15,41 @@ namespace kvmserver {
 using nlohmann::json;
 using tinykvm::ExitCode;
 using tinykvm::UserError;
+
+ListenGrant ListenGrant::parse(const std::string& key, const std::string& text) {
+    ListenGrant grant;
+    grant.text = text;
+    const auto colon = text.rfind(':');
+    const std::string_view ports = colon == text.npos ? std::string_view() : std::string_view(text).substr(colon + 1);
+    const auto dash = ports.find('-');
+    const auto port = [](std::string_view digits, std::uint16_t& out) {
+        const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), out);
+        return error == std::errc{} && end == digits.data() + digits.size() && out != 0;
+    };
+    if (!port(ports.substr(0, dash), grant.first) ||
+        !port(dash == ports.npos ? ports : ports.substr(dash + 1), grant.last) || grant.last < grant.first)
+        throw UserError(ExitCode::usage, fmt::format("{}: \"{}\": write ADDRESS:PORT or ADDRESS:FIRST-LAST, with ports "
+                                                     "from 1 to 65535",
+                                                     key, text));
+    const std::string host = text.substr(0, colon);
+    grant.where = tinykvm::parse_net_grant(key, host.empty() ? "*" : host);
+    if (grant.where.kind != tinykvm::NetGrant::Kind::range && grant.where.kind != tinykvm::NetGrant::Kind::own_host &&
+        grant.where.name != "localhost")
+        throw UserError(ExitCode::usage,
+                        fmt::format("{}: \"{}\": write an address, such as 127.0.0.1:5000-5999", key, text));
+    return grant;
+}
+
+bool ListenGrant::covers(const ListenAddress& address) const {
+    constexpr unsigned kBits = 128, kBitsBeforeIpv4 = 96;
+    // A socket on 0.0.0.0 or :: takes every address.
+    const unsigned bits = !address.is_any() ? kBits : address.is_ipv4() ? kBitsBeforeIpv4 : 0;
+    return address.port >= first && address.port <= last &&
+           std::ranges::any_of(tinykvm::ranges_of(where, false), [&](const tinykvm::NetGrant& range) {
+               return (range.bits <= bits && tinykvm::in_range(address.bytes, range.bytes, range.bits)) ||
+                      (range.bits == kBits && range.bytes == address.bytes); // written as 0.0.0.0 or ::
+           });
+}
 
 Ceilings ceilings_from(const json& object, const std::function<std::string(std::string_view)>& where) {
     if (!object.is_object())
@@ -75,6 +111,7 @@ const Ceilings& strangers_ceilings() {
         ceilings.granted.read.emplace();
         ceilings.granted.write.emplace();
         ceilings.granted.volumes.emplace();
+        ceilings.tcp_listen.emplace();
         ceilings.granted.connect = addresses({"*"});
         ceilings.granted.deny_connect = addresses({"host", "169.254.0.0/16", "fe80::/10"});
         ceilings.granted.listen = addresses({"*"});

@@ -8,14 +8,27 @@
 #include <string_view>
 #include <vector>
 
+#include "src/common/listen_address.hpp"
 #include "tinykvm/linux/granted.hpp"
 #include "tinykvm/machine/state.hpp"
 
 namespace kvmserver {
 
+// Addresses that TCP functions may claim: "127.0.0.1:5432", "10.0.0.0/8:5000-5999", ":8000-8999" (on every address).
+struct ListenGrant {
+    tinykvm::NetGrant where;           // its port is not used
+    std::uint16_t first = 0, last = 0; // ports
+    std::string text;                  // as written
+    bool operator==(const ListenGrant&) const = default;
+    // Throws UserError (usage) that begins with `key`.
+    static ListenGrant parse(const std::string& key, const std::string& text);
+    bool covers(const ListenAddress& address) const;
+};
+
 // Members without a value have no ceiling.
 struct Ceilings {
     tinykvm::Granted granted;
+    std::optional<std::vector<ListenGrant>> tcp_listen;
     std::optional<std::vector<std::string>> env; // names, or prefixes that end in '*'
     std::optional<double> boot_seconds, request_seconds, request_total_seconds;
     std::optional<std::uint64_t> memory, address_space, request_memory, keep_memory; // bytes
@@ -36,8 +49,8 @@ nlohmann::json to_json(const Ceilings& ceilings);
 Ceilings merged(const Ceilings& base, const Ceilings& more);
 
 // Default ceilings for tokens that are limited to a prefix of function names. No host paths except those that every
-// program may read; no volumes, no Unix sockets, no connections to this host or to link-local addresses; the command
-// line's default limits.
+// program may read; no volumes, no Unix sockets, no addresses of this host for TCP functions, no connections to this
+// host or to link-local addresses; the command line's default limits.
 const Ceilings& strangers_ceilings();
 
 // Paths that every ceiling on reading includes: what a distribution ships for all programs.

@@ -135,6 +135,7 @@ public:
         volumes();
         limits();
         numbers();
+        listening();
         return std::move(found_);
     }
 
@@ -273,6 +274,16 @@ private:
         if (ceilings_.memory && asked_.image_bytes > *ceilings_.memory)
             add(fmt::format("{} MiB of memory in the snapshot", asked_.image_bytes >> 20),
                 fmt::format("{} MiB", *ceilings_.memory >> 20), true);
+    }
+
+    void listening() {
+        if (!ceilings_.tcp_listen)
+            return;
+        for (const ListenAddress& address : asked_.listen)
+            if (std::ranges::none_of(*ceilings_.tcp_listen,
+                                     [&](const ListenGrant& grant) { return grant.covers(address); }))
+                add("function.listen = " + address.text(),
+                    granted_text<ceiling_values::Listening>(ceilings_.tcp_listen), true);
     }
 
     void numbers() {

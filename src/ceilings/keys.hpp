@@ -71,6 +71,10 @@ struct Address {
     }
     static std::string write(const tinykvm::NetGrant& grant) { return grant.text; }
 };
+struct Listening {
+    static ListenGrant read(const std::string& key, const std::string& text) { return ListenGrant::parse(key, text); }
+    static std::string write(const ListenGrant& grant) { return grant.text; }
+};
 struct HostFolder {
     static tinykvm::Volume read(const std::string& key, const std::string& text) {
         return tinykvm::parse_volume_grant(key, text);
@@ -121,6 +125,7 @@ void each_key(F&& f) {
     KVMSERVER_CEILING("allow-connect", granted.connect, List<Address>);
     KVMSERVER_CEILING("deny-connect", granted.deny_connect, List<Address>);
     KVMSERVER_CEILING("allow-listen", granted.listen, List<Address>);
+    KVMSERVER_CEILING("tcp-listen", tcp_listen, List<Listening>);
     KVMSERVER_CEILING("allow-env", env, List<Variable>);
     KVMSERVER_CEILING("volumes", granted.volumes, List<HostFolder>);
     KVMSERVER_CEILING("max-boot-time", boot_seconds, Seconds);

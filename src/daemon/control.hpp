@@ -87,6 +87,10 @@ public:
     // store::NotFound if the function or version does not exist; all other failures are problems in the reply.
     virtual InvokeReply invoke(const InvokeRequest& request) = 0;
 
+    // Before a function goes live with these addresses: makes sure that it can listen there. With `keep` they are kept
+    // for it, for some seconds. Throws store::Conflict if one is taken, UserError if it cannot be had.
+    virtual void claim(const std::string& function, const std::vector<ListenAddress>& addresses, bool keep) = 0;
+
     // Reads the store at once. When it returns, new requests see the changes.
     virtual void refresh() = 0;
     // A version had this snapshot: removes it once nothing needs it. Returns at once.

@@ -67,7 +67,7 @@ End run(Service& service, int signals) {
             case SIGUSR2:
                 try_to("hand over", [&] {
                     if (!successor.ready)
-                        successor = start_successor(service.listening_fd());
+                        successor = start_successor(service.listening_fd(), service.tcp_fds());
                 });
                 break;
             default:
@@ -106,7 +106,7 @@ int serve(ServeOptions options) {
     Inherited inherited = inherited_sockets();
     const auto beside = options.beside;
     UniqueFd listening = inherited.socket ? std::move(inherited.socket) : options.listen();
-    Service service(std::move(options), std::move(listening));
+    Service service(std::move(options), std::move(listening), std::move(inherited.tcp));
     std::unique_ptr<Companion> companion = beside ? beside(service) : nullptr;
     if (companion)
         service.on_reload([&companion] { companion->reload(); });

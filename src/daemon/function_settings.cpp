@@ -34,15 +34,70 @@ std::optional<unsigned> whole(const json* table, const char* name, unsigned leas
     return value->get<unsigned>();
 }
 
-std::optional<std::uint64_t> duration(const json* table, const char* name) {
-    const json* value = child(table, name);
+// `key` includes the names of its tables.
+std::optional<std::uint64_t> duration(const json* table, const std::string& key) {
+    const json* value = child(table, key.c_str() + key.rfind('.') + 1);
     if (!value)
         return std::nullopt;
     const std::string text = value->is_string() ? value->get<std::string>() : value->is_number() ? value->dump() : "";
     const auto ns = duration_ns(text);
     if (!ns)
-        fail(fmt::format("function.scale.{}", name), "a time such as \"60s\", \"500ms\", \"2m\" or \"1h\"");
+        fail(key, "a time such as \"60s\", \"500ms\", \"2m\" or \"1h\"");
     return ns;
+}
+
+[[noreturn]] void misplaced(const std::string& key, const char* why) {
+    throw tinykvm::UserError(tinykvm::ExitCode::usage, fmt::format("{} {}", key, why));
+}
+
+bool flag(const json* value, const char* key) {
+    if (value && !value->is_boolean())
+        fail(key, "true or false");
+    return value && value->get<bool>();
+}
+
+std::vector<ListenAddress> listen_addresses(const json* value) {
+    constexpr const char* kKey = "function.listen";
+    constexpr std::size_t kMost = 16;
+    if (!value)
+        misplaced("function.protocol", "= \"tcp\" needs function.listen = [\"ADDRESS:PORT\"]");
+    if (!value->is_array() || value->empty() || value->size() > kMost)
+        fail(kKey, fmt::format("an array of 1 to {} addresses, such as [\"127.0.0.1:5432\"]", kMost).c_str());
+    std::vector<ListenAddress> all;
+    for (const json& item : *value) {
+        if (!item.is_string())
+            fail(kKey, "an array of strings");
+        const ListenAddress address = ListenAddress::parse(kKey, item.get<std::string>());
+        for (const ListenAddress& other : all)
+            if (address.overlaps(other))
+                misplaced(kKey, fmt::format("has both {} and {}, which overlap", other.text(), address.text()).c_str());
+        all.push_back(address);
+    }
+    std::ranges::sort(all);
+    return all;
+}
+
+std::optional<TcpSettings> tcp_settings(const json& top, const json* function) {
+    const json* const protocol = child(function, "protocol");
+    if (protocol && *protocol != "http" && *protocol != "tcp")
+        fail("function.protocol", "\"http\" or \"tcp\"");
+    if (!protocol || *protocol == "http") {
+        for (const char* key : {"listen", "drain"})
+            if (child(function, key))
+                misplaced(fmt::format("function.{}", key), "is for functions with protocol = \"tcp\"");
+        return std::nullopt;
+    }
+    if (child(function, "routes"))
+        misplaced("function.routes", "is for HTTP functions; a function with protocol = \"tcp\" has function.listen");
+    for (const char* key : {"health", "after-restore"})
+        if (const json* hook = child(child(function, "hooks"), key); hook && *hook != "")
+            misplaced(fmt::format("function.hooks.{}", key),
+                      "is an HTTP request, which a function with protocol = \"tcp\" does not answer");
+    TcpSettings settings;
+    settings.listen = listen_addresses(child(function, "listen"));
+    settings.server_first = flag(child(&top, "server-first"), "server-first");
+    settings.drain_ns = duration(function, "function.drain").value_or(settings.drain_ns);
+    return settings;
 }
 
 } // namespace
@@ -68,6 +123,7 @@ FunctionSettings function_settings(std::string_view manifest) {
     FunctionSettings settings;
     const json top = json::parse(manifest, nullptr, false);
     const json* const function = child(&top, "function");
+    settings.tcp = tcp_settings(top, function);
     const json* const scale = child(function, "scale");
     if (scale && !scale->is_object())
         fail("function.scale", "a table");
@@ -75,9 +131,9 @@ FunctionSettings function_settings(std::string_view manifest) {
     settings.scale.max = whole(scale, "max", 1, 1024);
     if (settings.scale.max && *settings.scale.max < settings.scale.min)
         fail("function.scale.max", "at least function.scale.min");
-    settings.scale.idle_ns = duration(scale, "idle");
+    settings.scale.idle_ns = duration(scale, "function.scale.idle");
     settings.scale.queue = whole(scale, "queue", 0, 1'000'000);
-    settings.scale.queue_ns = duration(scale, "queue-timeout").value_or(settings.scale.queue_ns);
+    settings.scale.queue_ns = duration(scale, "function.scale.queue-timeout").value_or(settings.scale.queue_ns);
     if (const json* hook = child(child(function, "hooks"), "after-restore")) {
         const auto* const path = hook->get_ptr<const std::string*>();
         if (!path || (!path->empty() && !path->starts_with('/')))

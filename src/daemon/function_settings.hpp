@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "src/common/listen_address.hpp"
+
 namespace kvmserver::daemon {
 
 struct Scale {
@@ -17,8 +19,17 @@ struct Scale {
     std::uint64_t queue_ns = 30'000'000'000; // longest wait; 0: no limit
 };
 
+// What `protocol = "tcp"` brings with it: every connection gets a clean machine.
+struct TcpSettings {
+    std::vector<ListenAddress> listen;       // sorted, not empty
+    bool server_first = false;               // a machine is given at accept, not at the client's first byte
+    std::uint64_t drain_ns = 30'000'000'000; // for connections of a version that is no longer live
+    bool operator==(const TcpSettings&) const = default;
+};
+
 struct FunctionSettings {
     Scale scale;
+    std::optional<TcpSettings> tcp;   // nothing: HTTP
     std::string after_restore;        // path; "": no hook
     std::vector<std::string> secrets; // names of the secrets for all functions that it wants
 };

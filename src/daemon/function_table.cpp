@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "src/ceilings/claims.hpp"
 #include "src/store/functions/secrets.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -53,8 +54,9 @@ bool FunctionTable::refresh(bool anyhow) {
                 shares[{function.name, share.version->facts().version}] = share.percent;
         known.merge(part.known);
         ++table->functions;
-        for (const store::Route& route : function.routes)
-            table->add(route, part.destination);
+        if (!add_tcp(*part.destination, table->tcp, faults)) // the routes are those of an HTTP version before
+            for (const store::Route& route : function.routes)
+                table->add(route, part.destination);
         functions[{function.name, function.created}] = std::move(part.destination);
     }
     table->sort();
@@ -82,6 +84,27 @@ bool FunctionTable::refresh(bool anyhow) {
         if (const auto old = said.find(what); old == said.end() || old->second != line)
             note_(line);
     return true;
+}
+
+// Adds the addresses of a function's TCP versions. Returns false if it has none.
+bool FunctionTable::add_tcp(const Destination& destination, TcpTable& table, Faults& faults) {
+    std::map<ListenAddress, Destination> there;
+    for (const Share& share : destination.shares)
+        if (share.version && share.version->facts().tcp)
+            for (const ListenAddress& address : share.version->facts().tcp->listen)
+                there[address].shares.push_back(share);
+    for (auto& [address, one] : there) {
+        one.function = destination.function;
+        const auto taken = std::ranges::find_if(table, [&](const auto& other) {
+            return other.second->function != one.function && other.first.overlaps(address);
+        });
+        if (taken == table.end())
+            table[address] = std::make_shared<const Destination>(std::move(one));
+        else
+            faults[fmt::format("{} {}", destination.function, address.text())] = fmt::format(
+                "{} cannot listen on {}: {} does", destination.function, address.text(), taken->second->function);
+    }
+    return !there.empty();
 }
 
 // Throws errors that are not the manifest's: a retry may succeed.
@@ -163,6 +186,15 @@ std::shared_ptr<FunctionVersion> FunctionTable::make_version(const Identity& fun
                                                              const Known& known, Values values,
                                                              const std::vector<Ceilings>& ceilings) {
     FunctionVersion::Facts facts;
+    facts.tcp = known.settings.tcp;
+    Claims claims;
+    if (facts.tcp)
+        claims.listen = facts.tcp->listen;
+    for (const Ceilings& each : ceilings)
+        for (const Excess& excess : claims_above(each, claims))
+            if (excess.fatal) // an address cannot be clamped; nothing else is claimed here
+                throw tinykvm::UserError(tinykvm::ExitCode::usage,
+                                         fmt::format("it asks for more than is granted: {}", text_of({excess})));
     facts.name = fmt::format("{} v{}", function.first, version);
     facts.function = function.first;
     facts.version = version;

@@ -60,6 +60,7 @@ private:
     using Faults = std::map<std::string, std::string>;     // by function or version; each is noted once
     using Identity = std::pair<std::string, std::int64_t>; // name and creation time of a function
     static constexpr std::int64_t kNothing = -1;
+    static bool add_tcp(const Destination& destination, TcpTable& table, Faults& faults);
     Part part_of(const store::FunctionSummary& function, Faults& faults);
     Part former_part(const store::FunctionSummary& function);
     Known read_version(const std::string& function, std::uint64_t version);

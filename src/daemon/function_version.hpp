@@ -23,7 +23,8 @@ public:
         std::uint64_t idle_ns = 0; // before idle machines are stopped
         unsigned queue = 0;
         std::uint64_t queue_ns = 0;
-        std::string after_restore; // path of the hook; "": none
+        std::string after_restore;      // path of the hook; "": none
+        std::optional<TcpSettings> tcp; // nothing: HTTP
         Values values;
         std::string ceilings;                  // the most that it is granted (ceilings_text)
         std::string tenant;                    // whose copies of unpacked pages it gets

@@ -29,6 +29,8 @@ using namespace tinykvm;
 namespace {
 
 constexpr const char* kHandOver = "KVMSERVER_HAND_OVER"; // "SOCKET READY": descriptor numbers
+// The number of TCP functions' sockets; their descriptors follow kReady. Apart, as older daemons do not know it.
+constexpr const char* kHandOverTcp = "KVMSERVER_HAND_OVER_TCP";
 constexpr int kFirstOfSystemd = 3;
 constexpr int kSocket = 3, kReady = 4; // descriptor numbers in the successor
 
@@ -84,6 +86,10 @@ Inherited inherited_sockets() {
         out.socket = taken(socket);
         out.ready = UniqueFd(ready);
         ::fcntl(ready, F_SETFD, FD_CLOEXEC);
+        const long more = number(std::getenv(kHandOverTcp));
+        ::unsetenv(kHandOverTcp);
+        for (int fd = ready + 1; fd <= ready + more; ++fd)
+            out.tcp.push_back(taken(fd));
         return out;
     }
     if (number(std::getenv("LISTEN_PID")) == ::getpid() && number(std::getenv("LISTEN_FDS")) >= 1)
@@ -98,18 +104,25 @@ void notify_predecessor(UniqueFd ready) {
         (void)!::write(ready.get(), "1", 1);
 }
 
-Successor start_successor(int socket) {
+Successor start_successor(int socket, const std::vector<int>& tcp) {
+    const int above = kReady + 1 + static_cast<int>(tcp.size()); // where the copies do not overwrite one another
     int pipe[2];
     if (::pipe2(pipe, O_CLOEXEC) < 0)
         throw_errno("pipe");
     UniqueFd ours(pipe[0]);
-    const UniqueFd theirs(::fcntl(pipe[1], F_DUPFD_CLOEXEC, kReady + 1));
+    const UniqueFd theirs(::fcntl(pipe[1], F_DUPFD_CLOEXEC, above));
     ::close(pipe[1]);
-    const UniqueFd given(::fcntl(socket, F_DUPFD_CLOEXEC, kReady + 1));
+    const UniqueFd given(::fcntl(socket, F_DUPFD_CLOEXEC, above));
     if (!theirs || !given)
         throw_errno("dup");
+    std::vector<UniqueFd> more;
+    for (const int fd : tcp)
+        if (!more.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, above)))
+            throw_errno("dup");
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
+    for (std::size_t i = 0; i < more.size(); ++i)
+        posix_spawn_file_actions_adddup2(&actions, more[i].get(), kReady + 1 + static_cast<int>(i));
     posix_spawn_file_actions_adddup2(&actions, given.get(), kSocket);
     posix_spawn_file_actions_adddup2(&actions, theirs.get(), kReady);
     posix_spawnattr_t attributes;
@@ -127,6 +140,8 @@ Successor start_successor(int socket) {
     for (char** entry = environ; *entry; ++entry)
         environment.push_back(*entry);
     environment.push_back(hand_over.data());
+    std::string hand_over_tcp = fmt::format("{}={}", kHandOverTcp, tcp.size());
+    environment.push_back(hand_over_tcp.data());
     environment.push_back(nullptr);
     pid_t pid = -1;
     const int error = ::posix_spawn(&pid, own_path().c_str(), &actions, &attributes, argv.data(), environment.data());

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tinykvm/base/unique_fd.hpp"
 
@@ -14,7 +15,8 @@ namespace kvmserver::daemon {
 // listen.
 struct Inherited {
     tinykvm::UniqueFd socket;
-    tinykvm::UniqueFd ready; // to tell the predecessor (a byte, then close) that this daemon serves
+    std::vector<tinykvm::UniqueFd> tcp; // of TCP functions
+    tinykvm::UniqueFd ready;            // to tell the predecessor (a byte, then close) that this daemon serves
 };
 Inherited inherited_sockets();
 void notify_predecessor(tinykvm::UniqueFd ready); // the predecessor may end
@@ -23,8 +25,8 @@ struct Successor {
     pid_t pid = -1;          // our child; must be reaped if it failed
     tinykvm::UniqueFd ready; // readable when it serves (a byte) or has failed (end of file)
 };
-// Starts the binary at this one's path with the same arguments, and gives it the socket. Throws HostError.
-Successor start_successor(int socket);
+// Starts the binary at this one's path with the same arguments, and gives it the sockets. Throws HostError.
+Successor start_successor(int socket, const std::vector<int>& tcp);
 // Whether the successor serves; call once `ready` is readable.
 bool successor_serves(int ready);
 

@@ -140,8 +140,11 @@ std::shared_ptr<FunctionVersion> Service::version_for(const InvokeRequest& reque
 
 InvokeReply Service::invoke(const InvokeRequest& request) {
     check(request);
-    table_.refresh(false);
+    read_table(false);
     const std::shared_ptr<FunctionVersion> version = version_for(request);
+    if (const auto& tcp = version->facts().tcp)
+        throw store::Conflict(fmt::format("{} is no HTTP function but protocol = \"tcp\": connect to {}",
+                                          version->facts().name, tcp->listen.front().text()));
     const auto begin = Clock::now();
     const auto deadline = begin + std::chrono::microseconds(static_cast<std::int64_t>(request.timeout_seconds * 1e6));
     InvokeReply reply;

@@ -32,6 +32,7 @@ void Histogram::add(const Histogram& other) {
 
 void VersionMetrics::add(const VersionMetrics& other) {
     add_map(requests, other.requests);
+    add_map(connections, other.connections);
     add_map(rejected, other.rejected);
     add_map(faults, other.faults);
     duration.add(other.duration);
@@ -50,6 +51,8 @@ std::uint64_t VersionMetrics::failed() const {
     std::uint64_t failed = 0;
     for (const auto& [status, count] : requests)
         failed += status == 0 || status >= 500 ? count : 0;
+    for (const auto& [outcome, count] : connections)
+        failed += outcome == "ok" || outcome == "client_gone" ? 0 : count;
     return failed;
 }
 

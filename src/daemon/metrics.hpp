@@ -27,7 +27,8 @@ struct Histogram {
 
 // Counters of one version of a function. ("", 0) counts requests without a route, or that were not valid requests.
 struct VersionMetrics {
-    std::map<unsigned, std::uint64_t> requests; // by status; 0: the client got none
+    std::map<unsigned, std::uint64_t> requests;       // by status; 0: the client got none
+    std::map<std::string, std::uint64_t> connections; // of a TCP function, by outcome (request::log_word)
     Histogram duration, queue, restore, reset;
     std::uint64_t bytes_in = 0, bytes_out = 0;
     std::uint64_t cold_starts = 0; // requests that waited for a process to be restored
@@ -37,12 +38,14 @@ struct VersionMetrics {
     std::map<std::string, std::uint64_t> rejected; // queue-full, queue-timeout, not-live, not-restored, ...
     std::map<std::string, std::uint64_t> faults;   // program-failed, out-of-memory, worker-died, ...
     void add(const VersionMetrics& other);
-    std::uint64_t failed() const; // requests with status 500 or more, or without a reply
+    // Requests with status 500 or more, or without a reply; connections that neither the program nor the client ended.
+    std::uint64_t failed() const;
 };
 
 struct MetricsSnapshot {
     std::map<std::pair<std::string, std::uint64_t>, VersionMetrics> versions; // by function and version
     std::uint64_t in_flight = 0, connections = 0, open_connections = 0;       // of the public listener
+    std::uint64_t open_tcp_connections = 0;                                   // of TCP functions
     std::uint64_t started_ms = 0;                                             // when the daemon started, since 1970
     std::optional<tracing::SpanCounts> spans;                                 // nothing: requests are not traced
     std::optional<std::int64_t> certificate_expiry; // of the public listener, seconds since 1970; nothing: no TLS

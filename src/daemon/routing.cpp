@@ -1,6 +1,7 @@
 #include "src/daemon/routing.hpp"
 
 #include <algorithm>
+#include <random>
 
 namespace kvmserver::daemon {
 namespace {
@@ -28,6 +29,24 @@ bool path_matches(std::string_view prefix, std::string_view path) {
 }
 
 } // namespace
+
+std::shared_ptr<FunctionVersion> version_by_share(const Destination& destination) {
+    if (destination.shares.empty())
+        return nullptr;
+    if (destination.shares.size() == 1)
+        return destination.shares.front().version;
+    thread_local std::minstd_rand random(std::random_device{}());
+    unsigned all = 0;
+    for (const Share& share : destination.shares)
+        all += share.percent;
+    unsigned at = std::uniform_int_distribution<unsigned>(0, std::max(all, 1u) - 1)(random);
+    for (const Share& share : destination.shares) {
+        if (at < share.percent)
+            return share.version;
+        at -= share.percent;
+    }
+    return nullptr;
+}
 
 void RoutingTable::add(const store::Route& route, std::shared_ptr<const Destination> destination) {
     entries_.push_back({route, std::move(destination)});

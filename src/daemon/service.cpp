@@ -15,7 +15,6 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <random>
 #include <tuple>
 
 #include "src/common/clock.hpp"
@@ -39,19 +38,6 @@ std::string host_name(std::string_view host) {
     std::transform(name.begin(), name.end(), name.begin(),
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     return name;
-}
-
-std::shared_ptr<FunctionVersion> choose(const Destination& destination) {
-    if (destination.shares.size() == 1)
-        return destination.shares.front().version;
-    thread_local std::minstd_rand random(std::random_device{}());
-    unsigned at = std::uniform_int_distribution<unsigned>(0, 99)(random);
-    for (const Share& share : destination.shares) {
-        if (at < share.percent)
-            return share.version;
-        at -= share.percent;
-    }
-    return nullptr;
 }
 
 // Open files per connection with its request, and the number reserved for the API and for function processes.
@@ -149,7 +135,7 @@ void log_line(const std::string& line) {
     (void)!::write(STDERR_FILENO, text.data(), text.size());
 }
 
-Service::Service(ServeOptions options, UniqueFd listening)
+Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd> tcp_sockets)
     : options_(std::move(options)), listening_(::fcntl(listening.get(), F_DUPFD_CLOEXEC, 0)), started_ms_(now_ms()),
       ceilings_(read_ceilings(options_.ceilings)), store_(options_.store), logs_(options_.store / "logs"),
       measurements_(
@@ -167,6 +153,9 @@ Service::Service(ServeOptions options, UniqueFd listening)
           {options_.machines, static_cast<std::uint64_t>(options_.idle_seconds * 1e9), options_.share_across_tenants},
           [this] { return ceilings_.load(); }, [](const std::string& line) { log_line("kvmserver: " + line); }),
       front_(front_options(options_), *this, this),
+      tcp_sockets_(std::move(tcp_sockets), [](const std::string& line) { log_line("kvmserver: " + line); }),
+      tcp_(tcp_sockets_, pool_, front_.places(),
+           {[this](const TcpRecord& record) { finished(record); }, [this](http::Refusal why) { refused(why); }}),
       recompressor_(options_.store, {.mode = options_.jail.mode}, *options_.examinations,
                     [](const std::string& line) { log_line("kvmserver: " + line); }) {
     if (!listening_)
@@ -178,7 +167,7 @@ Service::Service(ServeOptions options, UniqueFd listening)
     if (tls)
         front_.use_certificate(options_.certificate, options_.key);
     front_.add_listener(std::move(listening), tls);
-    table_.refresh(true);
+    read_table(true);
     measurements_.keep([this] { return table_.functions(); });
 }
 
@@ -188,14 +177,39 @@ std::string Service::address() const { return address_; }
 
 void Service::start() {
     front_.start();
+    tcp_.start();
     recompressor_.start();
 }
 
 void Service::refresh() {
-    if (!table_.refresh(false))
+    if (!read_table(false))
         return;
     recompressor_.look();
     measurements_.keep([this] { return table_.functions(); });
+}
+
+bool Service::read_table(bool anyhow) {
+    const bool read = table_.refresh(anyhow);
+    if (read && tcp_sockets_.want([this] { return table_.get()->tcp; }))
+        tcp_.look();
+    return read;
+}
+
+void Service::tick() {
+    measurements_.tick();
+    if (tcp_sockets_.retry())
+        tcp_.look();
+}
+
+std::vector<int> Service::tcp_fds() const {
+    std::vector<int> fds;
+    for (const auto& [address, open] : tcp_sockets_.open())
+        fds.push_back(open.socket->get());
+    return fds;
+}
+
+void Service::claim(const std::string& function, const std::vector<ListenAddress>& addresses, bool keep) {
+    tcp_sockets_.claim(function, addresses, keep);
 }
 
 void Service::drain(std::chrono::milliseconds patience) {
@@ -205,8 +219,14 @@ void Service::drain(std::chrono::milliseconds patience) {
     // Closes the front's copy too: new clients are refused, or served by another holder of the socket.
     listening_.reset();
     front_.drain();
+    tcp_.drain();
     front_.wait_drained(patience);
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    const auto time_left = [end] {
+        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+        return std::max(left, std::chrono::milliseconds(0));
+    };
+    tcp_.wait_drained(time_left());
+    const auto left = time_left();
     own_requests_.end(std::clamp(left, std::chrono::milliseconds(0), kOwnPatience));
     measurements_.write();
 }
@@ -233,7 +253,7 @@ void Service::reload() {
         if (on_reload_)
             on_reload_();
     });
-    step([&] { table_.refresh(true); });
+    step([&] { read_table(true); });
     step([&] { measurements_.keep([this] { return table_.functions(); }); });
     if (first)
         std::rethrow_exception(first);
@@ -259,7 +279,7 @@ std::unique_ptr<http::Lease> Service::connect(const http::RequestInfo& request,
         waiter->failed(std::move(problem));
         return nullptr;
     }
-    const std::shared_ptr<FunctionVersion> version = choose(*destination);
+    const std::shared_ptr<FunctionVersion> version = version_by_share(*destination);
     if (!version) {
         request::Circumstances of;
         of.function = destination->function;
@@ -314,6 +334,39 @@ void Service::write(AccessRecord& record, const Request* request) {
     traces_->add(std::move(*record.trace));
 }
 
+// A connection of a TCP function.
+void Service::finished(const TcpRecord& record) {
+    AccessRecord out;
+    out.ms = now_ms();
+    out.request_id = record.request_id;
+    out.client_ip = record.client_ip;
+    out.method = "TCP";
+    out.path = record.address;
+    out.outcome = request::log_word(record.outcome);
+    out.bytes_in = record.bytes_in;
+    out.bytes_out = record.bytes_out;
+    out.queue_us = record.queue_us;
+    out.exec_us = record.exec_us;
+    out.total_us = record.total_us;
+    metrics_.count(record.function, record.version ? record.version->facts().version : 0, [&](VersionMetrics& m) {
+        ++m.connections[out.outcome];
+        m.duration.add(record.total_us);
+        m.queue.add(record.queue_us);
+        m.bytes_in += record.bytes_in;
+        m.bytes_out += record.bytes_out;
+        count_outcome(m, record.outcome, record.request.get());
+    });
+    if (record.version && record.version->facts().requests)
+        record.version->facts().requests->add({out.ms, record.version->facts().version, 0, record.outcome,
+                                               record.total_us, out.method, out.path, out.request_id});
+    if (!access_log_.wanted())
+        return;
+    if (record.request)
+        pool_.record(record.request, std::move(out));
+    else
+        access_log_.write(out, nullptr);
+}
+
 void Service::log(const AccessRecord& record, request::Outcome outcome, const Request& request, std::string_view method,
                   std::string_view target) {
     const FunctionVersion::Facts& facts = request.version->facts();
@@ -334,26 +387,31 @@ void Service::count(const AccessRecord& record, request::Outcome outcome, const 
         m.queue.add(record.queue_us);
         m.bytes_in += record.bytes_in;
         m.bytes_out += record.bytes_out;
-        m.timeouts += request::by_time_limit(outcome);
-        if (request)
-            m.cold_starts += request->cold;
-        if (request::had_no_machine(outcome))
-            ++m.rejected[std::string(request::code_of(outcome))];
-        else if (outcome == Outcome::client_slow)
-            ++m.rejected["slow-client"];
-        else if (outcome == Outcome::refused && !request)
-            ++m.rejected["bad-request"];
-        else if (outcome == Outcome::client_timeout && !request)
-            ++m.rejected["header-timeout"];
-        else if (outcome == Outcome::no_progress || outcome == Outcome::over_total || outcome == Outcome::out_of_memory)
-            ++m.faults[std::string(request::code_of(outcome))];
-        else if (outcome == Outcome::program_failed || outcome == Outcome::worker_died || outcome == Outcome::bad_reply)
-            ++m.faults["program-failed"];
+        count_outcome(m, outcome, request);
     };
     if (request)
         metrics_.count(request->version->facts().function, request->version->facts().version, change);
     else
         metrics_.count("", 0, change);
+}
+
+void Service::count_outcome(VersionMetrics& m, request::Outcome outcome, const Request* request) {
+    using request::Outcome;
+    m.timeouts += request::by_time_limit(outcome);
+    if (request)
+        m.cold_starts += request->cold;
+    if (request::had_no_machine(outcome))
+        ++m.rejected[std::string(request::code_of(outcome))];
+    else if (outcome == Outcome::client_slow)
+        ++m.rejected["slow-client"];
+    else if (outcome == Outcome::refused && !request)
+        ++m.rejected["bad-request"];
+    else if (outcome == Outcome::client_timeout && !request)
+        ++m.rejected["header-timeout"];
+    else if (outcome == Outcome::no_progress || outcome == Outcome::over_total || outcome == Outcome::out_of_memory)
+        ++m.faults[std::string(request::code_of(outcome))];
+    else if (outcome == Outcome::program_failed || outcome == Outcome::worker_died || outcome == Outcome::bad_reply)
+        ++m.faults["program-failed"];
 }
 
 DaemonInfo Service::info() const {
@@ -402,6 +460,7 @@ MetricsSnapshot Service::metrics() const {
     snapshot.in_flight = counters.in_flight;
     snapshot.connections = counters.connections;
     snapshot.open_connections = counters.open_connections;
+    snapshot.open_tcp_connections = tcp_.open_connections();
     snapshot.started_ms = static_cast<std::uint64_t>(started_ms_);
     if (traces_)
         snapshot.spans = traces_->counts();

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "src/daemon/access_log.hpp"
 #include "src/daemon/cache_service.hpp"
@@ -14,6 +15,7 @@
 #include "src/daemon/measurements.hpp"
 #include "src/daemon/own_requests.hpp"
 #include "src/daemon/recompressor.hpp"
+#include "src/daemon/tcp_front.hpp"
 #include "src/http/front.hpp"
 #include "src/store/store.hpp"
 #include "src/tracing/exporter.hpp"
@@ -26,8 +28,9 @@ void log_line(const std::string& line);
 
 class Service final : public Control, private http::Upstream, private http::Observer {
 public:
-    // `listening`: a TCP or Unix socket that listens. Throws UserError, HostError.
-    Service(ServeOptions options, tinykvm::UniqueFd listening);
+    // `listening`: a TCP or Unix socket that listens. `tcp_sockets`: a predecessor's, of TCP functions. Throws
+    // UserError, HostError.
+    Service(ServeOptions options, tinykvm::UniqueFd listening, std::vector<tinykvm::UniqueFd> tcp_sockets);
     ~Service() override;
 
     void start();
@@ -35,7 +38,8 @@ public:
     // daemon's own (invoke). Then the rest is refused, and the measurements are written.
     void drain(std::chrono::milliseconds patience);
     int listening_fd() const { return listening_.get(); }
-    std::string address() const; // where clients connect: ":8080", "127.0.0.1:8080"; for people
+    std::vector<int> tcp_fds() const; // where TCP functions listen; valid until the next refresh()
+    std::string address() const;      // where clients connect: ":8080", "127.0.0.1:8080"; for people
 
     DaemonInfo info() const override;
     std::vector<VersionLive> live() const override;
@@ -47,7 +51,8 @@ public:
     InvokeReply invoke(const InvokeRequest& request) override; // invoke.cpp
     void refresh() override;
     // To be called often: what is due now and then.
-    void tick() { measurements_.tick(); }
+    void tick();
+    void claim(const std::string& function, const std::vector<ListenAddress>& addresses, bool keep) override;
     void superseded(const Digest& snapshot) override { recompressor_.superseded(snapshot); }
     void reload() override;
     // Sets what else reload() does: reloading the companion's files. {} removes it, and no call is running when this
@@ -59,6 +64,9 @@ private:
                                          std::shared_ptr<http::RequestWaiter> waiter) override;
     void finished(const http::RequestRecord& record) override;
     void refused(http::Refusal why) override;
+    void finished(const TcpRecord& record);
+    bool read_table(bool anyhow);
+    static void count_outcome(VersionMetrics& m, request::Outcome outcome, const Request* request);
     void count(const AccessRecord& record, request::Outcome outcome, const Request* request);
     // Of a request that is over. `request` is null if no function got it.
     void write(AccessRecord& record, const Request* request);
@@ -87,6 +95,8 @@ private:
     WorkerPool pool_;
     FunctionTable table_;
     http::Front front_; // its threads use the members above
+    TcpSockets tcp_sockets_;
+    TcpFront tcp_; // its thread uses the members above
     Recompressor recompressor_;
 };
 

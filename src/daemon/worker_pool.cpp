@@ -25,6 +25,9 @@ protocol::Message request_message(const Request& request) {
     protocol::Message message;
     message.kind = protocol::Kind::request;
     message.more_follows = request.more_follows;
+    message.stream = request.stream;
+    message.port = request.client_port;
+    message.listen_port = request.listen_port;
     std::memcpy(message.request_id.data(), request.request_id.data(),
                 std::min(request.request_id.size(), message.request_id.size()));
     if (::inet_pton(AF_INET, request.client_ip.c_str(), message.address.data()) == 1)
@@ -113,6 +116,9 @@ std::unique_ptr<RequestLease> WorkerPool::submit(const std::shared_ptr<FunctionV
     request->opening = incoming.opening;
     request->more_follows = incoming.more_follows;
     request->route = incoming.route;
+    request->stream = incoming.stream;
+    request->client_port = incoming.client_port;
+    request->listen_port = incoming.listen_port;
     Afterwards after;
     {
         const std::lock_guard lock(mutex_);
@@ -230,7 +236,7 @@ void WorkerPool::carry_out(const request::Assign& assign, Actions& more, Afterwa
     const std::shared_ptr<Request>& request = requests_.at(assign.request);
     Sending sending{machine, request_message(*request), {}, {}};
     sending.message.others_wait = scheduler_.waiting(*request->version->id_) != 0;
-    if (request->opening.size() <= protocol::kMaxInline) {
+    if (!request->stream && request->opening.size() <= protocol::kMaxInline) {
         sending.bytes = std::move(request->opening);
     } else { // the front sends the first bytes over a socket
         auto [ours, theirs] = stream_pair();

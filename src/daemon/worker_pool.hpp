@@ -68,10 +68,13 @@ public:
     WorkerPool& operator=(const WorkerPool&) = delete;
 
     struct Incoming {
-        std::string_view request_id, client_ip;
-        std::string_view opening;    // the first bytes that the program is to read
-        bool more_follows = false;   // after `opening`
-        std::string_view route = {}; // for its trace
+        std::string_view request_id{}, client_ip{};
+        std::string_view opening{}; // the first bytes that the program is to read
+        bool more_follows = false;  // after `opening`
+        std::string_view route{};   // for its trace
+        // A connection of a TCP function: the answer is a socket, and there is no opening.
+        bool stream = false;
+        std::uint16_t client_port = 0, listen_port = 0;
     };
     // Any thread. The answer comes through `waiter`, perhaps before this returns. Sets the waiter's on_abandon.
     std::unique_ptr<RequestLease> submit(const std::shared_ptr<FunctionVersion>& version, const Incoming& incoming,

@@ -129,7 +129,7 @@ bool EventLoop::attach(Machine& machine, IncomingConnection incoming) {
     c.fd = std::move(fd);
     c.memory = std::move(incoming.memory);
     c.listener = listener;
-    c.own = incoming.own;
+    c.one_request = incoming.own && !incoming.stream;
     if (stop_at_arrival_)
         machine.stop_soon();
     ++open_;

@@ -90,11 +90,11 @@ private:
         tinykvm::UniqueFd fd;
         std::unique_ptr<MemoryPeer> memory; // until a socket is needed
         std::uint32_t listener = 0;
-        bool own = false;      // one request from our own HTTP front
-        bool asked = false;    // it has sent something since the program last did
-        bool answered = false; // the program has sent something since it last did
-        bool eof = false;      // the guest has been told of the end of its data
-        bool gone = false;     // after eof, the other direction was closed too
+        bool one_request = false; // from our own HTTP front
+        bool asked = false;       // it has sent something since the program last did
+        bool answered = false;    // the program has sent something since it last did
+        bool eof = false;         // the guest has been told of the end of its data
+        bool gone = false;        // after eof, the other direction was closed too
         bool failed = false;
         bool shut = false; // our FIN has been sent
     };

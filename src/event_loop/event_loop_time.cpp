@@ -67,7 +67,7 @@ Overrun EventLoop::what_counts(Machine& machine, const Machine::Wait& wait,
         // A client that sent FIN may be gone altogether; that shows only when something is sent to it.
         if (!c.open || c.gone || c.eof || !machine.connections().view(slot, view))
             continue;
-        const bool answered = !c.own && !c.asked && view.want_rx;
+        const bool answered = !c.one_request && !c.asked && view.want_rx;
         idle &= view.tx_pending() > 0 || answered;
     }
     if (idle)

@@ -46,6 +46,8 @@ struct IncomingConnection {
     tinykvm::Datagram datagram{};
     // A Unix socket pair or a connection in memory. The program sees its own listening address.
     bool own = false;
+    // With `own`: a connection of a TCP function. Its client may be silent, and then counts as idle.
+    bool stream = false;
     // Called with the outcome before the connection closes, unless that is ok. May be empty.
     std::function<void(request::Outcome)> report_outcome;
     // As accept(2) returned it: getpeername(2) fails once the client is gone. May be empty if `own`.

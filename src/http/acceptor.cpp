@@ -1,6 +1,5 @@
 #include "src/http/acceptor.hpp"
 
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -14,23 +13,6 @@
 
 namespace kvmserver::http {
 namespace {
-
-std::string ip_of(const sockaddr_storage& address) {
-    char text[INET6_ADDRSTRLEN] = "unix";
-    if (address.ss_family == AF_INET) {
-        sockaddr_in v4;
-        std::memcpy(&v4, &address, sizeof v4);
-        inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
-    } else if (address.ss_family == AF_INET6) {
-        sockaddr_in6 v6;
-        std::memcpy(&v6, &address, sizeof v6);
-        if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr))
-            inet_ntop(AF_INET, v6.sin6_addr.s6_addr + 12, text, sizeof text);
-        else
-            inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
-    }
-    return text;
-}
 
 // "unix:UID:PID" of the peer, from the kernel.
 std::string peer_of(int socket) {
@@ -95,7 +77,7 @@ void Acceptor::accept_some() {
         const int on = 1;
         if (address.ss_family != AF_UNIX)
             setsockopt(client.socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        client.ip = address.ss_family == AF_UNIX ? peer_of(client.socket.get()) : ip_of(address);
+        client.ip = address.ss_family == AF_UNIX ? peer_of(client.socket.get()) : ip_text(address);
         deal_(std::move(client));
     }
     wait();

@@ -1,5 +1,6 @@
 #include "src/http/connection_table.hpp"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 
 #include <algorithm>
@@ -31,6 +32,23 @@ std::string client_key(const sockaddr_storage& address) {
     if (IN6_IS_ADDR_V4MAPPED(&six.sin6_addr))
         return bytes(six.sin6_addr.s6_addr + 12, 4);
     return bytes(six.sin6_addr.s6_addr, kSubscriberBytes);
+}
+
+std::string ip_text(const sockaddr_storage& address) {
+    char text[INET6_ADDRSTRLEN] = "unix";
+    if (address.ss_family == AF_INET) {
+        sockaddr_in v4;
+        std::memcpy(&v4, &address, sizeof v4);
+        inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
+    } else if (address.ss_family == AF_INET6) {
+        sockaddr_in6 v6;
+        std::memcpy(&v6, &address, sizeof v6);
+        if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr))
+            inet_ntop(AF_INET, v6.sin6_addr.s6_addr + 12, text, sizeof text);
+        else
+            inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
+    }
+    return text;
 }
 
 bool is_loopback(const std::string& key) {

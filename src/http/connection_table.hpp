@@ -21,6 +21,8 @@ namespace kvmserver::http {
 
 // Identifies a client: an IPv4 address, the first 64 bits of an IPv6 address (one subscriber), or "" for a Unix socket.
 std::string client_key(const sockaddr_storage& address);
+// "192.0.2.1", "2001:db8::1", "unix". An IPv4-mapped address is shown as IPv4.
+std::string ip_text(const sockaddr_storage& address);
 bool is_loopback(const std::string& key);
 
 struct ConnectionLimits {

@@ -78,6 +78,8 @@ public:
         return sum;
     }
 
+    ConnectionTable& places() { return table_; }
+
 private:
     Shared shared_;
     CurrentCertificate tls_;
@@ -100,5 +102,6 @@ void Front::start() { impl_->start(); }
 void Front::drain() { impl_->drain(); }
 bool Front::wait_drained(std::chrono::milliseconds patience) { return impl_->wait_drained(patience); }
 Counters Front::counters() const { return impl_->counters(); }
+ConnectionTable& Front::places() { return impl_->places(); }
 
 } // namespace kvmserver::http

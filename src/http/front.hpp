@@ -16,6 +16,8 @@
 
 namespace kvmserver::http {
 
+class ConnectionTable; // connection_table.hpp
+
 class Front {
 public:
     // Both references must outlive the front. `observer` may be null.
@@ -40,6 +42,8 @@ public:
     bool wait_drained(std::chrono::milliseconds patience);
 
     Counters counters() const;
+    // Where connections are counted, for other servers of this process that share the limits.
+    ConnectionTable& places();
 
 private:
     class Impl;

@@ -74,6 +74,12 @@ Env merged_env(const store::FunctionDetails& now, const Env& wanted) {
     return env;
 }
 
+// A TCP function has no routes. If it becomes an HTTP function, it gets one as a new function would.
+bool was_tcp(const store::FunctionDetails& now) {
+    return std::ranges::any_of(now.live_versions,
+                               [](const store::VersionInfo& version) { return manifest_facts(version.manifest).tcp; });
+}
+
 } // namespace
 
 std::vector<Route> DeployChange::routes_after() const {
@@ -96,11 +102,17 @@ DeployChange change_of(const DeployPlan& plan, store::Functions* functions) {
     check_version(plan, change);
     // If the new version does not go live, the live one keeps its routes and environment.
     const bool applies = plan.activate || !change.now;
-    if (applies && plan.routes)
+    for (const ListenAddress& address : facts.listen)
+        change.listen.push_back(address.text());
+    if (facts.tcp && plan.routes && !plan.routes->empty())
+        throw store::BadValue("routes are for HTTP functions; a function with protocol = \"tcp\" has function.listen");
+    if (facts.tcp && applies)
+        change.routes.emplace();
+    else if (applies && plan.routes)
         change.routes = plan.routes;
     else if (applies && facts.routes)
         change.routes = facts.routes;
-    else if (!change.now)
+    else if (!facts.tcp && (!change.now || (applies && was_tcp(*change.now))))
         change.routes = {Route::parse(plan.name + ".localhost")};
     if (applies && plan.manifest)
         change.env = change.now ? merged_env(*change.now, facts.env) : facts.env;
@@ -117,6 +129,7 @@ nlohmann::json change_json(const DeployPlan& plan, const DeployChange& change) {
             {"activate", plan.activate},
             {"routes", routes_json(change.routes_after())},
             {"routes_before", routes_json(change.now ? change.now->routes : std::vector<Route>{})},
+            {"listen", change.listen},
             {"env", change.env_after()},
             {"env_before", change.now ? change.now->env : Env{}}};
 }
@@ -140,7 +153,7 @@ Deployed deploy(const DeployPlan& plan, const Digest& snapshot, const std::strin
         request.warms_up = plan.warms_up;
         request.message = plan.message;
         try {
-            return {functions.deploy(request), change.routes_after()};
+            return {functions.deploy(request), change.routes_after(), change.listen};
         } catch (const store::StaleEtag&) { // changed by somebody else: try again
         }
     }

@@ -31,6 +31,7 @@ struct DeployChange {
     std::optional<store::FunctionDetails> now;       // nothing: a new function
     std::optional<std::vector<store::Route>> routes; // nothing: unchanged
     std::optional<Env> env;
+    std::vector<std::string> listen; // addresses of the new version, if it is a TCP function
     std::string etag() const { return now ? now->etag : ""; }
     std::vector<store::Route> routes_after() const;
     Env env_after() const;
@@ -43,6 +44,7 @@ nlohmann::json change_json(const DeployPlan& plan, const DeployChange& change);
 struct Deployed {
     store::DeployResult result;
     std::vector<store::Route> routes;
+    std::vector<std::string> listen; // DeployChange::listen
 };
 
 // The caller holds a SnapshotHold of the snapshot and has checked that it is healthy. `ceilings`: JSON of those that

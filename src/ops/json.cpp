@@ -1,6 +1,10 @@
 #include "src/ops/json.hpp"
 
+#include <set>
+
 #include "src/common/time_text.hpp"
+#include "src/ops/manifest.hpp"
+#include "tinykvm/base/error.hpp"
 
 namespace kvmserver::ops {
 
@@ -60,10 +64,25 @@ json summary_json(const store::FunctionSummary& function) {
             {"etag", function.etag}};
 }
 
+json listen_json(const std::vector<store::VersionInfo>& live) {
+    std::set<ListenAddress> all;
+    for (const store::VersionInfo& version : live)
+        try {
+            const ManifestFacts facts = manifest_facts(version.manifest);
+            all.insert(facts.listen.begin(), facts.listen.end());
+        } catch (const tinykvm::UserError&) { // it cannot be served: the daemon's log says why
+        }
+    auto list = json::array();
+    for (const ListenAddress& address : all)
+        list.push_back(address.text());
+    return list;
+}
+
 json details_json(const store::FunctionDetails& function) {
     json object = summary_json(function);
     object["env"] = function.env;
     object["secrets"] = function.secrets;
+    object["listen"] = listen_json(function.live_versions);
     object["live_versions"] = json::array();
     for (const store::VersionInfo& version : function.live_versions) {
         object["live_versions"].push_back(version_json(version));

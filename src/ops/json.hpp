@@ -18,6 +18,8 @@ nlohmann::json routes_json(const std::vector<store::Route>& routes);
 nlohmann::json version_json(const store::VersionInfo& version);
 nlohmann::json event_json(const store::Event& event);
 nlohmann::json summary_json(const store::FunctionSummary& function);
+// Where TCP functions listen, of a function's live versions.
+nlohmann::json listen_json(const std::vector<store::VersionInfo>& live);
 nlohmann::json details_json(const store::FunctionDetails& function);
 nlohmann::json token_json(const store::TokenInfo& token);
 nlohmann::json gc_json(const store::GcResult& result, bool dry_run);

@@ -60,6 +60,14 @@ ManifestFacts manifest_facts(const std::string& text_of_manifest) {
         for (const json& route : *at)
             facts.routes->push_back(store::Route::parse(text(route, "function.routes")));
     }
+    if (const auto protocol = function->find("protocol"); protocol != function->end())
+        facts.tcp = text(*protocol, "function.protocol") == "tcp";
+    if (const auto at = function->find("listen"); facts.tcp && at != function->end()) {
+        if (!at->is_array())
+            wrong("function.listen", "a list of strings");
+        for (const json& address : *at)
+            facts.listen.push_back(ListenAddress::parse("function.listen", text(address, "function.listen")));
+    }
     if (const json* env = table(*function, "env", "function.env"))
         for (const auto& [name, value] : env->items()) {
             store::check_variable_name(name);

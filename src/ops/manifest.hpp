@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "src/common/listen_address.hpp"
 #include "src/store/functions/names.hpp"
 
 namespace kvmserver::ops {
@@ -13,7 +14,9 @@ namespace kvmserver::ops {
 struct ManifestFacts {
     std::optional<std::vector<store::Route>> routes;
     std::map<std::string, std::string> env;
-    std::string health; // path
+    std::string health;                // path
+    bool tcp = false;                  // protocol = "tcp"
+    std::vector<ListenAddress> listen; // of a TCP function
 };
 
 // Throws BadValue for anything that is not a JSON object, and for values of a wrong type or that the store rejects.

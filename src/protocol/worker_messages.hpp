@@ -13,12 +13,13 @@
 //
 // Requests. A machine sends `ready` when it can take a request. It is then sent one `request` with the first bytes that
 // the program is to read. A request whose first bytes do not fit a message comes with a socket instead, and without
-// bytes. Usually the machine answers with one `reply` that holds everything the program sent. If there is more to read,
-// or the program waits before it is done, the machine sends `connect` instead. The daemon answers with `connected` and
-// a socket to the client's side, or without one if no descriptor is left. `ended` reports a failure, before the `reply`
-// or the socket's end. `ready` follows once the machine is clean. If others wait for the machine, `reply` and `ready`
-// may come in one message, since machine time is then scarcer than the client's time. `cancel` says that nobody waits
-// for the reply any longer; it may arrive after the reply was sent.
+// bytes. So does a connection of a TCP function (`stream`), whose first bytes the machine does not wait for. Usually
+// the machine answers with one `reply` that holds everything the program sent. If there is more to read, or the program
+// waits before it is done, the machine sends `connect` instead. The daemon answers with `connected` and a socket to the
+// client's side, or without one if no descriptor is left. `ended` reports a failure, before the `reply` or the socket's
+// end. `ready` follows once the machine is clean. If others wait for the machine, `reply` and `ready` may come in one
+// message, since machine time is then scarcer than the client's time. `cancel` says that nobody waits for the reply any
+// longer; it may arrive after the reply was sent.
 //
 // Examiners. A process that examines a snapshot (src/runner/examiner.hpp) also gets `jail`, then one of: `examine` with
 // the snapshot's file, `examine_pieces` with the list of its pieces followed by `pieces`, or `describe`, the same for a
@@ -76,6 +77,9 @@ struct Message {
     std::uint8_t address_bytes = 0;                  // request: 4 or 16, or 0 for a client without an IP address
     std::array<std::uint8_t, 16> address{};
     std::array<char, 16> request_id{}; // request
+    std::uint16_t port = 0;            // request: the client's, of a stream
+    std::uint16_t listen_port = 0;     // request: where the client of a stream connected
+    std::uint8_t stream = 0;           // request: 1 for a TCP function's connection, which may idle and be half closed
     std::uint8_t more_follows = 0;     // request: 1 if the program will have more bytes to read
     std::uint8_t others_wait = 0;      // request: 1 if others wait for the machine
     std::uint8_t reset = 0;            // reply: 1 if the program reset its connection

@@ -1,5 +1,6 @@
 #include "src/runner/function_worker.hpp"
 
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -192,7 +193,7 @@ private:
             ChannelConnections source(machine.channel.get(), restored_.image()->listeners.front().id,
                                       first_.exchange(false) ? ChannelConnections::First{begin_, restored_.hot_bytes()}
                                                              : ChannelConnections::First{},
-                                      StopSignal::instance());
+                                      StopSignal::instance(), ports());
             RequestMachine request_machine(restored_.setup(), options_.machine, restored_.image(), source, stats_,
                                            StopSignal::instance());
             request_machine.prepare();
@@ -209,6 +210,17 @@ private:
         }
         ::shutdown(machine.channel.get(), SHUT_RDWR); // tells the daemon that the machine is gone
         machine.ended = true;
+    }
+
+    ChannelConnections::Ports ports() const {
+        ChannelConnections::Ports ports;
+        for (const ListenerState& listener : restored_.image()->listeners) {
+            // The port is at the same place in both (sockaddr_in, sockaddr_in6).
+            if (listener.family != AF_UNIX && listener.address.size() >= sizeof(sockaddr_in))
+                ports.emplace(ntohs(reinterpret_cast<const sockaddr_in*>(listener.address.data())->sin_port),
+                              listener.id);
+        }
+        return ports;
     }
 
     void fail(int code) {

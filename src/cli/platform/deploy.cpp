@@ -128,6 +128,8 @@ void print_routes(const json& change, std::ostream& out) {
 
 void print_difference(const json& change, std::ostream& out) {
     print_routes(change, out);
+    for (const json& address : change.value("listen", json::array()))
+        out << "+ listen " << address.get<std::string>() << '\n';
     const json &before = change.at("env_before"), &after = change.at("env");
     for (const auto& [name, value] : after.items())
         if (!before.contains(name) || before.at(name) != value)
@@ -158,10 +160,19 @@ int dry_run(const Invocation& invocation, Context& context, const Plan& plan, Co
     return 0;
 }
 
-// `what`: name and version.
-void print_live(Connection& platform, const std::string& what, const json& routes, bool quiet, Context& context) {
+// `what`: name and version. `result`: of the deploy.
+void print_live(Connection& platform, const std::string& what, const json& result, bool quiet, Context& context) {
+    const json& routes = result.at("routes");
     if (!platform.serves()) {
         context.out << what << " stored; not served: start kvmserver serve\n";
+        return;
+    }
+    // A daemon from before TCP functions sends none.
+    if (const json listen = result.value("listen", json::array()); !listen.empty()) {
+        context.out << what << " live";
+        for (const json& address : listen)
+            context.out << " tcp://" << address.get<std::string>();
+        context.out << '\n';
         return;
     }
     if (routes.empty()) {
@@ -183,7 +194,7 @@ void tell_live(Connection& platform, bool activate, json& result, JsonEvents& ev
     if (const json& routes = result.at("routes"); activate && platform.serves() && !routes.empty())
         result["url"] = platform.public_url(routes.front()).text();
     JsonEvents::Object object{{"event", activate ? "live" : "stored"}};
-    for (const char* const key : {"name", "version", "etag", "live", "routes", "snapshot", "served", "url"})
+    for (const char* const key : {"name", "version", "etag", "live", "routes", "listen", "snapshot", "served", "url"})
         if (result.contains(key))
             object[key] = result.at(key);
     events.emit(std::move(object));
@@ -267,7 +278,7 @@ int deploy(const Invocation& invocation, Context& context) {
     if (as_json)
         tell_live(*platform, activate, result, *context.events);
     else if (activate)
-        print_live(*platform, what, result.at("routes"), quiet, context);
+        print_live(*platform, what, result, quiet, context);
     else
         context.out << fmt::format("{} ready, live: {}\n", what, live_text(result.at("live")));
     if (file.warms_up()) {

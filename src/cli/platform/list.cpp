@@ -57,12 +57,16 @@ State state_of(const json& function, const json& live) {
     return state;
 }
 
-// The first route as a URL, and how many more there are.
-std::string where(const json& routes, Connection& platform) {
-    if (routes.empty())
+// The first route as a URL, or the first address of a TCP function, and how many more there are.
+std::string where(const json& function, Connection& platform) {
+    const json listen = function.value("listen", json::array()); // an older daemon has none
+    const json& all = listen.empty() ? function.at("routes") : listen;
+    if (all.empty())
         return {};
-    const std::string first = routes.front();
-    const std::string more = routes.size() > 1 ? fmt::format(" and {} more", routes.size() - 1) : "";
+    const std::string first = all.front();
+    const std::string more = all.size() > 1 ? fmt::format(" and {} more", all.size() - 1) : "";
+    if (!listen.empty())
+        return "tcp://" + first + more;
     return (platform.serves() ? platform.public_url(first).text() : first) + more;
 }
 
@@ -84,7 +88,7 @@ int list(const char* name, const Invocation& invocation, Context& context) {
         const State state = state_of(function, live);
         table.add({function.at("name"), live_text(function.at("live")), state.word,
                    state.requests ? fmt::to_string(*state.requests) : "",
-                   ago(function.at("changed").get<std::string>()), where(function.at("routes"), *platform)});
+                   ago(function.at("changed").get<std::string>()), where(function, *platform)});
     }
     table.print(invocation, context);
     if (functions.empty() && !flag(invocation, "quiet"))
@@ -108,6 +112,8 @@ int describe(const Invocation& invocation, Context& context) {
         line("route", platform->serves()
                           ? fmt::format("{} {}", route.get<std::string>(), platform->public_url(route).text())
                           : route.get<std::string>());
+    for (const json& address : function.value("listen", json::array()))
+        line("listen", "tcp://" + address.get<std::string>());
     for (const json& version : function.at("live_versions"))
         line("live",
              fmt::format("v{} {}% {} {}", version.at("version").get<std::uint64_t>(),

@@ -35,13 +35,17 @@ public:
         const toml::node* node = top.get("function");
         if (node && !node->is_table())
             fail(*node, "function must be a table");
-        if (node)
-            read_function(*node->as_table());
+        if (!node)
+            return;
+        read_function(*node->as_table());
+        read_protocol(top, *node->as_table());
     }
 
 private:
     void read_function(const toml::table& function) {
-        warn_unknown(function, "function", {"name", "routes", "secrets", "env", "scale", "hooks", "build", "versions"});
+        warn_unknown(
+            function, "function",
+            {"name", "protocol", "listen", "drain", "routes", "secrets", "env", "scale", "hooks", "build", "versions"});
         string(function, "function.name", manifest_.name);
         if (const toml::node* node = function.get("routes"))
             routes(*node);
@@ -72,6 +76,17 @@ private:
             as_the_daemon(*versions, "versions");
         }
         warn_of_copies(function);
+    }
+
+    // Reads all that the daemon does, once the rest has been read.
+    void read_protocol(const toml::table& top, const toml::table& function) {
+        refuse_as_the_daemon(function, "function.", to_json(top));
+        const toml::node* protocol = function.get("protocol");
+        manifest_.tcp = protocol && protocol->value<std::string>() == "tcp";
+        if (const toml::node* warmup = top.get("warmup");
+            warmup && manifest_.tcp && warmup->value<std::int64_t>() != std::int64_t{0})
+            fail(*warmup, "warmup sends HTTP requests, which a function with protocol = \"tcp\" does not answer; "
+                          "leave it out");
     }
 
     void warn_of_length(const toml::table& env) {
@@ -163,13 +178,19 @@ private:
 
     // Reads the table [function.NAME] as the daemon does, to refuse here what the daemon could not use.
     void as_the_daemon(const toml::table& from, const char* name) const {
+        refuse_as_the_daemon(from, fmt::format("function.{}.", name),
+                             fmt::format(R"({{"function":{{"{}":{}}}}})", name, to_json(from)));
+    }
+
+    // `prefix`: the names of the table `from` and those around it.
+    void refuse_as_the_daemon(const toml::table& from, const std::string& prefix, const std::string& manifest) const {
         try {
-            daemon::function_settings(fmt::format(R"({{"function":{{"{}":{}}}}})", name, to_json(from)));
+            daemon::function_settings(manifest);
         } catch (const UserError& error) {
             const std::string_view what = error.what();
             const toml::node* node = &from;
             for (const auto& [key, value] : from)
-                if (what.starts_with(fmt::format("function.{}.{} ", name, key.str())))
+                if (what.starts_with(fmt::format("{}{} ", prefix, key.str())))
                     node = &value;
             fail(*node, error.what());
         }

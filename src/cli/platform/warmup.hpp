@@ -7,8 +7,8 @@
 
 namespace kvmserver::cli::platform {
 
-// Options for `kvmserver snapshot`: --warmup auto and the path of the health hook. Each is left out if the file, which
-// `snapshot` also reads, sets it.
+// Options for `kvmserver snapshot`: --warmup auto (a TCP function has no requests to warm up with) and the path of the
+// health hook. Each is left out if the file, which `snapshot` also reads, sets it.
 std::vector<std::string> warmup_words(const Manifest& manifest);
 
 // The same for `dev`, where a person waits: no warm-up in place of --warmup auto. A number in the file counts.

@@ -23,11 +23,13 @@ SocketAddress address_of(const protocol::Message& request) {
     if (request.address_bytes == 4) {
         auto* in = reinterpret_cast<sockaddr_in*>(&address.storage);
         in->sin_family = AF_INET;
+        in->sin_port = htons(request.port);
         std::memcpy(&in->sin_addr, request.address.data(), 4);
         address.bytes = sizeof(*in);
     } else if (request.address_bytes == 16) {
         auto* in6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
         in6->sin6_family = AF_INET6;
+        in6->sin6_port = htons(request.port);
         std::memcpy(&in6->sin6_addr, request.address.data(), 16);
         address.bytes = sizeof(*in6);
     }
@@ -106,8 +108,9 @@ static_assert(EventLoop::kMaxReceived <= protocol::kMaxInline && tinykvm::abi::k
 
 } // namespace
 
-ChannelConnections::ChannelConnections(int channel, std::uint32_t listener, First first, const Stopper& stop)
-    : channel_(channel), first_(first), listener_(listener), stop_(stop),
+ChannelConnections::ChannelConnections(int channel, std::uint32_t listener, First first, const Stopper& stop,
+                                       Ports ports)
+    : channel_(channel), first_(first), listener_(listener), stop_(stop), ports_(std::move(ports)),
       room_(std::make_unique_for_overwrite<char[]>(protocol::kMaxInline)) {
     ready_.kind = protocol::Kind::ready;
 }
@@ -155,6 +158,12 @@ bool ChannelConnections::next(IncomingConnection& out) {
             ended.outcome = outcome;
             protocol::send(channel, ended);
         };
+        out.stream = received->message.stream && received->fd;
+        if (out.stream) {
+            take_stream(std::move(*received), out);
+            begin_cpu_ns_ = tinykvm::thread_cpu_ns();
+            return true;
+        }
         if (received->fd ? take_socket(std::move(received->fd), out) : take(*received, out)) {
             begin_cpu_ns_ = tinykvm::thread_cpu_ns();
             return true;
@@ -190,6 +199,13 @@ bool ChannelConnections::take_socket(tinykvm::UniqueFd socket, IncomingConnectio
         return false;
     out.fd = std::move(socket);
     return true;
+}
+
+// The client may say nothing until the program does.
+void ChannelConnections::take_stream(protocol::Received request, IncomingConnection& out) const {
+    out.fd = std::move(request.fd);
+    const auto there = ports_.find(request.message.listen_port);
+    out.listener = there == ports_.end() ? listener_ : there->second;
 }
 
 } // namespace kvmserver

@@ -1,6 +1,7 @@
 // The requests that the daemon sends to one machine over its channel.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,9 +19,11 @@ public:
     struct First {
         std::uint64_t begin_ns = 0, hot_bytes = 0;
     };
-    // `listener`: the program's listener that the connections belong to. next() waits for the channel only, so whoever
+    using Ports = std::map<std::uint16_t, std::uint32_t>; // the program's listeners by the port it chose
+    // `listener`: the program's listener that the connections belong to, but for those of a TCP function to one of
+    // `ports`. next() waits for the channel only, so whoever
     // requests the stop must also shut the channel down for reading (shutdown(2)).
-    ChannelConnections(int channel, std::uint32_t listener, First first, const Stopper& stop);
+    ChannelConnections(int channel, std::uint32_t listener, First first, const Stopper& stop, Ports ports = {});
     ~ChannelConnections() override;
     bool next(IncomingConnection& out) override;
     void served(const Served& served) override;
@@ -35,11 +38,13 @@ private:
     bool say_ready();
     bool take(const protocol::Received& request, IncomingConnection& out);
     bool take_socket(tinykvm::UniqueFd socket, IncomingConnection& out) const;
+    void take_stream(protocol::Received request, IncomingConnection& out) const;
 
     int channel_;
     First first_;
     std::uint32_t listener_;
     const Stopper& stop_;
+    const Ports ports_;
     protocol::Message ready_;
     std::uint64_t begin_cpu_ns_ = 0; // this thread's CPU time when it took the request
     std::optional<Held> held_;

@@ -22,6 +22,7 @@ public:
     std::shared_ptr<const CeilingsFile> ceilings() const override { return std::make_shared<CeilingsFile>(); }
     store::Store& store() override { throw std::logic_error("the API has its own"); }
     daemon::InvokeReply invoke(const daemon::InvokeRequest&) override { return {}; }
+    void claim(const std::string&, const std::vector<ListenAddress>&, bool) override {}
     void refresh() override;
     void superseded(const Digest& snapshot) override { dropped.push_back(snapshot); }
     void reload() override {}

@@ -1,6 +1,7 @@
 // Which claims are above which ceilings.
 #include "src/ceilings/claims.hpp"
 #include "tests/catch.hpp"
+#include "tinykvm/base/error.hpp"
 
 using namespace kvmserver;
 using namespace tinykvm;
@@ -230,4 +231,39 @@ TEST_CASE("a great many claims are told in part") {
     for (int i = 0; i < 100'000; ++i)
         claims.permissions.read.push_back("/x" + std::to_string(i));
     CHECK(claims_above(with({{"allow-read", json::array()}}), claims).size() == 20);
+}
+
+TEST_CASE("addresses of TCP functions are within ranges of addresses and ports") {
+    const auto asks = [](const std::string& address, const json& granted) {
+        Claims claims;
+        claims.listen = {ListenAddress::parse("", address)};
+        const auto found = claims_above(with({{"tcp-listen", granted}}), claims);
+        if (!found.empty())
+            CHECK(found.front().fatal); // it cannot listen on less
+        return text_of(found);
+    };
+    CHECK(asks("127.0.0.1:5000", {"127.0.0.1:5000"}).empty());
+    CHECK(asks("127.0.0.1:5001", {"127.0.0.1:5000"}) == "function.listen = 127.0.0.1:5001 (granted: 127.0.0.1:5000)");
+    CHECK(asks("127.0.0.1:5432", json::array()) == "function.listen = 127.0.0.1:5432 (granted: nothing)");
+    const json range{"127.0.0.0/8:5000-5999", "[fd00::/8]:80"};
+    CHECK(asks("127.0.0.1:5000", range).empty());
+    CHECK(asks("127.1.2.3:5999", range).empty());
+    CHECK_FALSE(asks("127.0.0.1:4999", range).empty());
+    CHECK_FALSE(asks("127.0.0.1:6000", range).empty());
+    CHECK_FALSE(asks("10.0.0.1:5000", range).empty());
+    CHECK(asks("[fd00::1]:80", range).empty());
+    CHECK_FALSE(asks("[fe80::1]:80", range).empty());
+    // Everywhere is more than any address.
+    CHECK_FALSE(asks("0.0.0.0:5000", {"127.0.0.0/8:5000", "host:5000"}).empty());
+    CHECK(asks("0.0.0.0:5000", {":5000-5001"}).empty());
+    CHECK(asks("[::]:5000", {"*:5000"}).empty());
+    CHECK(asks("0.0.0.0:5000", {"0.0.0.0:5000"}).empty());
+    CHECK_FALSE(asks("[::]:5000", {"0.0.0.0:5000"}).empty());
+    for (const char* wrong : {"127.0.0.1", "127.0.0.1:0", ":5-4", ":x", ":1-65536", "unix:/run:80", "a.example:80", ""})
+        CHECK_THROWS_AS(with({{"tcp-listen", {wrong}}}), tinykvm::UserError);
+    // A stranger may claim none, the operator any.
+    CHECK(strangers_ceilings().tcp_listen == std::vector<ListenGrant>{});
+    Claims any;
+    any.listen = {ListenAddress::parse("", ":22")};
+    CHECK(claims_above(Ceilings{}, any).empty());
 }

@@ -104,6 +104,7 @@ TEST_CASE("as text and back") {
     all.env = {"A", "B*"};
     all.granted.volumes->push_back({"/srv", "", true, true, false});
     all.granted.listen->push_back(tinykvm::parse_net_grant("", "unix:/run/x"));
+    all.tcp_listen->push_back(ListenGrant::parse("", "10.0.0.0/8:5000-5999"));
     all.machines = all.kept_machines = all.queue = all.functions = all.versions = 3;
     all.disk_bytes = all.log_bytes = 5ull << 20;
     CHECK(ceilings_from_text(ceilings_text({all, Ceilings{}})) == std::vector<Ceilings>{all, Ceilings{}});
@@ -111,5 +112,5 @@ TEST_CASE("as text and back") {
     CHECK(ceilings_from_text("").empty());
     CHECK_THROWS_AS(ceilings_from_text("{"), tinykvm::UserError);
     CHECK_THROWS_AS(ceilings_from_text("[{\"max\": 1}]"), tinykvm::UserError);
-    CHECK(to_json(all).size() == 22); // every key
+    CHECK(to_json(all).size() == 23); // every key
 }

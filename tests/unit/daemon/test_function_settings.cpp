@@ -85,6 +85,66 @@ TEST_CASE("a setting that cannot be is refused by its key, with what it may be")
     }
 }
 
+TEST_CASE("a TCP function names its addresses") {
+    CHECK_FALSE(function_settings(R"({"function":{"protocol":"http"}})").tcp);
+    const auto tcp = function_settings(R"({"server-first":true,"function":{"protocol":"tcp","drain":"2m",
+        "listen":["[::1]:5432",":80","localhost:5432"],"hooks":{"health":"","after-restore":""},
+        "scale":{"max":2}}})")
+                         .tcp;
+    REQUIRE(tcp);
+    std::vector<std::string> texts;
+    for (const auto& address : tcp->listen)
+        texts.push_back(address.text());
+    CHECK(texts == std::vector<std::string>{"[::1]:5432", "0.0.0.0:80", "127.0.0.1:5432"});
+    CHECK(tcp->server_first);
+    CHECK(tcp->drain_ns == 120 * kSecond);
+    const auto plain = function_settings(R"({"function":{"protocol":"tcp","listen":["127.0.0.1:1"]}})").tcp;
+    REQUIRE(plain);
+    CHECK_FALSE(plain->server_first);
+    CHECK(plain->drain_ns == 30 * kSecond);
+}
+
+TEST_CASE("what does not go with a protocol is refused by its name") {
+    const auto tcp = [](const std::string& more) {
+        return said_of(R"({"function":{"protocol":"tcp","listen":["127.0.0.1:5432"])" + more + "}}");
+    };
+    const auto listen = [](const std::string& list) {
+        return said_of(R"({"function":{"protocol":"tcp","listen":)" + list + "}}");
+    };
+    CHECK(tcp("").empty());
+    CHECK(tcp(R"(,"routes":["a.example"])") ==
+          "function.routes is for HTTP functions; a function with protocol = \"tcp\" has function.listen");
+    CHECK(tcp(R"(,"hooks":{"health":"/"})").find("function.hooks.health is an HTTP request") == 0);
+    CHECK(tcp(R"(,"hooks":{"after-restore":"/"})").find("function.hooks.after-restore is an HTTP request") == 0);
+    CHECK(tcp(R"(,"drain":"soon")").find("function.drain must be a time") == 0);
+    CHECK(said_of(R"({"function":{"protocol":"udp"}})") == "function.protocol must be \"http\" or \"tcp\"");
+    CHECK(said_of(R"({"function":{"protocol":6}})").find("function.protocol must") == 0);
+    CHECK(said_of(R"({"function":{"protocol":"tcp"}})").find("function.protocol = \"tcp\" needs function.listen") == 0);
+    for (const char* key : {"listen", "drain"})
+        CHECK(said_of(R"({"function":{")" + std::string(key) + R"(":[]}})") ==
+              "function." + std::string(key) + " is for functions with protocol = \"tcp\"");
+    CHECK(said_of(R"({"server-first":1,"function":{"protocol":"tcp","listen":["127.0.0.1:1"]}})") ==
+          "server-first must be true or false");
+    CHECK(listen("[]").find("function.listen must be an array of 1 to 16 addresses") == 0);
+    CHECK(listen("\"127.0.0.1:1\"").find("function.listen must be an array") == 0);
+    CHECK(listen("[1]") == "function.listen must be an array of strings");
+    CHECK(listen(R"(["unix:/run/a"])").find("function.listen \"unix:/run/a\": a function has no Unix sockets") == 0);
+    CHECK(listen(R"(["::1:80"])").find("function.listen \"::1:80\": write an IPv6 address in brackets") == 0);
+    CHECK(listen(R"(["[::ffff:1.2.3.4]:80"])").find("without brackets") != std::string::npos);
+    for (const char* wrong : {"80", "a.example:80", "127.0.0.1", "[127.0.0.1]:80", "1.2.3:80"}) {
+        CAPTURE(wrong);
+        CHECK(listen("[\"" + std::string(wrong) + "\"]").find("write ADDRESS:PORT") != std::string::npos);
+    }
+    for (const char* wrong :
+         {"127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:x", "127.0.0.1:", "127.0.0.1:80x", ":-1", "[::1]"}) {
+        CAPTURE(wrong);
+        CHECK(listen("[\"" + std::string(wrong) + "\"]").find("a number from 1 to 65535") != std::string::npos);
+    }
+    CHECK(listen(R"(["127.0.0.1:80","0.0.0.0:80"])") ==
+          "function.listen has both 127.0.0.1:80 and 0.0.0.0:80, which overlap");
+    CHECK(listen(R"(["[::]:80","0.0.0.0:80","0.0.0.0:81"])").empty());
+}
+
 TEST_CASE("durations by their units; a number alone is seconds") {
     CHECK(duration_ns("0") == 0u);
     CHECK(duration_ns("60") == 60 * kSecond);

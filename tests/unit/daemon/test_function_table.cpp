@@ -172,3 +172,25 @@ TEST_CASE("a version that is not live can be had by its number") {
     CHECK_THROWS_AS(world.table.version("b", 1), store::NotFound);
     CHECK(world.live("a.example")->facts().version == 2); // it went live by no means
 }
+
+TEST_CASE("addresses of TCP functions lead to the versions that listen there") {
+    World world;
+    const auto tcp = [](const std::string& listen) {
+        return R"({"function":{"protocol":"tcp","listen":[)" + listen + "]}}";
+    };
+    world.deploy("pg", tcp(R"("127.0.0.1:5432","127.0.0.1:5433")"));
+    world.deploy("pg", tcp(R"("127.0.0.1:5432")"));
+    world.store.set_traffic("pg", {{1, 25}, {2, 75}});
+    world.deploy("squats", tcp(R"("0.0.0.0:5432")")); // without a daemon, nobody refused it
+    world.refresh();
+    const auto table = world.table.get();
+    CHECK(table->find("pg.example", "/") == nullptr); // routes are for HTTP
+    REQUIRE(table->tcp.size() == 2);
+    const auto shares = [&](const char* address) {
+        return table->tcp.at(ListenAddress::parse("", address))->shares.size();
+    };
+    CHECK(shares("127.0.0.1:5432") == 2);
+    CHECK(shares("127.0.0.1:5433") == 1);
+    CHECK(daemon::version_by_share(*table->tcp.at(ListenAddress::parse("", "127.0.0.1:5433")))->facts().version == 1);
+    CHECK(world.notes == std::vector<std::string>{"squats cannot listen on 0.0.0.0:5432: pg does"});
+}

@@ -77,6 +77,21 @@ TEST_CASE("routes of the command line go before the manifest's, and these before
     CHECK(world.routes().empty());
 }
 
+TEST_CASE("a TCP function has addresses instead of routes, and gets a route when it becomes an HTTP function") {
+    World world;
+    world.deploy(plan_of());
+    const char* tcp = R"({"function":{"protocol":"tcp","listen":["localhost:5432"]}})";
+    DeployPlan plan = plan_of(tcp);
+    CHECK(ops::change_of(plan, &world.functions).listen == Texts{"127.0.0.1:5432"});
+    world.deploy(plan);
+    CHECK(world.routes().empty());
+    plan.routes = std::vector<Route>{Route::parse("c.example")};
+    CHECK_THROWS_AS(ops::change_of(plan, &world.functions), store::BadValue);
+    world.deploy(plan_of("{}"));
+    CHECK(world.routes() == Texts{"hello.localhost"});
+    CHECK(ops::change_of(plan_of("{}"), &world.functions).listen.empty());
+}
+
 TEST_CASE("variables that the last manifest set go with it; those set by hand stay") {
     World world;
     world.deploy(plan_of(R"({"function":{"env":{"GOES":"1","STAYS":"1","CHANGED":"1"}}})"));
@@ -174,7 +189,7 @@ TEST_CASE("a dry run tells what would be and what is") {
     world.deploy(plan_of(R"({"function":{"routes":["a.example"],"env":{"A":"1"}}})"));
     CHECK(ops::change_json(plan, ops::change_of(plan, &world.functions)) ==
           nlohmann::json::parse(R"({"name":"hello","dry_run":true,"new":false,"activate":true,
-              "before":[{"version":1,"percent":100}], "routes":["b.example"],"routes_before":["a.example"],
+              "before":[{"version":1,"percent":100}], "routes":["b.example"],"routes_before":["a.example"],"listen":[],
               "env":{"A":"2"},"env_before":{"A":"1"}})"));
     CHECK(world.routes() == Texts{"a.example"});
 }

@@ -1,5 +1,7 @@
 // A machine's side of the worker protocol.
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <string>
@@ -168,4 +170,37 @@ TEST_CASE("a machine ends when its channel does, or sends an invalid request") {
         channel.say(Kind::connected);
     IncomingConnection incoming;
     CHECK_FALSE(source.next(incoming));
+}
+
+TEST_CASE("a connection of a TCP function comes before its client has said anything") {
+    Channel channel;
+    ChannelConnections source(channel.theirs.get(), 7, {}, channel.stop, {{5432, 9}});
+    const auto give = [&](std::uint16_t listen_port) {
+        int pair[2];
+        REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+        const UniqueFd theirs(pair[1]);
+        protocol::Message message;
+        message.kind = Kind::request;
+        message.stream = 1;
+        message.address_bytes = 4;
+        message.address = {192, 0, 2, 1};
+        message.port = 40001;
+        message.listen_port = listen_port;
+        REQUIRE(protocol::send(channel.ours.get(), message, theirs.get()));
+        return UniqueFd(pair[0]);
+    };
+    const UniqueFd first = give(5432);
+    IncomingConnection incoming;
+    REQUIRE(source.next(incoming));
+    CHECK(incoming.fd);
+    CHECK(incoming.stream);
+    CHECK(incoming.own); // the program sees its own address
+    CHECK(incoming.listener == 9);
+    const auto& peer = reinterpret_cast<const sockaddr_in&>(incoming.peer.storage);
+    CHECK(ntohs(peer.sin_port) == 40001);
+    CHECK(ntohl(peer.sin_addr.s_addr) == 0xc0000201);
+    const UniqueFd second = give(1);
+    incoming = {};
+    REQUIRE(source.next(incoming));
+    CHECK(incoming.listener == 7); // its first
 }

@@ -1,0 +1,426 @@
+#include "src/daemon/tcp_front.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <set>
+#include <utility>
+
+#include "src/common/clock.hpp"
+#include "tinykvm/base/error.hpp"
+
+namespace kvmserver::daemon {
+
+using request::Outcome;
+using tinykvm::UniqueFd;
+
+namespace {
+
+constexpr int kAcceptedAtOnce = 64; // so that a flood of clients does not keep the others waiting
+constexpr std::size_t kRoom = 64 << 10;
+constexpr std::int64_t kLongestWaitMs = 60'000;
+constexpr std::chrono::seconds kSilent{75}; // for the first byte, as http::Options::idle_timeout
+constexpr useconds_t kRestUs = 5'000;       // when no descriptor is left
+
+// The tokens of a connection's two sockets; a listener has the first one only.
+std::uint64_t token_of(std::uint64_t id, bool machine) { return id * 2 + machine; }
+
+std::uint64_t us_between(std::uint64_t begin_ns, std::uint64_t end_ns) {
+    return end_ns > begin_ns ? (end_ns - begin_ns) / 1000 : 0;
+}
+
+std::uint16_t port_of(const sockaddr_storage& address) {
+    return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                                               : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+} // namespace
+
+struct TcpFront::Connection {
+    explicit Connection(UniqueFd socket) : relay(std::move(socket)) {}
+    Id id = 0;
+    ListenAddress address; // where the client connected
+    TcpRelay relay;
+    std::shared_ptr<FunctionVersion> version;
+    std::string function, request_id, client_ip;
+    std::uint16_t client_port = 0;
+    std::unique_ptr<http::ConnectionTable::Place> place;
+    enum class State { silent, queued, relayed } state = State::silent;
+    std::shared_ptr<Answer> answer; // while queued
+    std::unique_ptr<RequestLease> lease;
+    std::uint64_t accepted_ns = 0, asked_ns = 0, connected_ns = 0;
+    std::optional<Clock::time_point> until; // then it is closed
+    Watched client, machine;
+};
+
+// The pool's answer, on any thread.
+class TcpFront::Answer final : public http::RequestWaiter {
+public:
+    Answer(std::shared_ptr<Inbox> inbox, Id id) : inbox_(std::move(inbox)), id_(id) {}
+    void connected(UniqueFd socket) override { inbox_->add({id_, std::move(socket)}); }
+    void failed(request::Problem problem) override { inbox_->add({id_, std::move(problem)}); }
+    bool abandoned() const override { return false; }
+    // The pool gives neither to a stream.
+    void connected_for_rest(UniqueFd socket) override { connected(std::move(socket)); }
+    void replied(std::string, http::Closing, http::Sender) override { failed(problem_for(Outcome::worker_died)); }
+
+private:
+    const std::shared_ptr<Inbox> inbox_;
+    const Id id_;
+};
+
+void TcpFront::Inbox::add(News one) {
+    {
+        const std::lock_guard lock(mutex);
+        news.push_back(std::move(one));
+    }
+    wake();
+}
+
+void TcpFront::Inbox::wake() const {
+    const std::uint64_t one = 1;
+    (void)!::write(event.get(), &one, sizeof one);
+}
+
+TcpFront::TcpFront(TcpSockets& sockets, WorkerPool& pool, http::ConnectionTable& places, Told told)
+    : sockets_(sockets), pool_(pool), places_(places), told_(std::move(told)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      inbox_(std::make_shared<Inbox>()), room_(kRoom) {
+    inbox_->event = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!epoll_ || !inbox_->event)
+        tinykvm::throw_errno("epoll");
+    Watched inbox;
+    watch_one(inbox_->event.get(), 0, EPOLLIN, inbox);
+}
+
+TcpFront::~TcpFront() {
+    stop_ = true;
+    inbox_->wake();
+    if (thread_.joinable())
+        thread_.join();
+}
+
+void TcpFront::start() {
+    thread_ = std::thread([this] { run(); });
+}
+
+void TcpFront::look() {
+    look_ = true;
+    inbox_->wake();
+}
+
+void TcpFront::drain() {
+    sockets_.close_all();
+    draining_ = true;
+    look();
+}
+
+bool TcpFront::wait_drained(std::chrono::milliseconds patience) {
+    std::unique_lock lock(drained_mutex_);
+    return drained_.wait_for(lock, patience, [this] { return closed_listeners_ && open_count_ == 0; });
+}
+
+void TcpFront::run() {
+    while (!stop_) {
+        epoll_event events[64];
+        const int n = ::epoll_wait(epoll_.get(), events, 64, timeout_ms());
+        if (n < 0 && errno != EINTR)
+            tinykvm::throw_errno("epoll_wait");
+        for (int i = 0; i < n; ++i) {
+            const Id token = events[i].data.u64; // a copy: the structure is packed
+            handle(token, events[i].events);
+        }
+        if (look_.exchange(false))
+            take_sockets();
+        look_at_times();
+    }
+    listeners_.clear();
+    while (!connections_.empty())
+        end(*connections_.begin()->second, Outcome::stopped, true);
+}
+
+void TcpFront::handle(Id token, std::uint32_t events) {
+    if (token == 0)
+        return take_news();
+    const Id id = token / 2;
+    if (const auto listener = listener_ids_.find(id); listener != listener_ids_.end())
+        return accept_some(ListenAddress(listener->second));
+    const auto found = connections_.find(id); // it may be over since the events were collected
+    if (found == connections_.end())
+        return;
+    Connection& connection = *found->second;
+    const bool machine = token % 2 != 0;
+    if (connection.state == Connection::State::relayed) {
+        (machine ? connection.machine : connection.client).hung_up |= (events & EPOLLHUP) != 0;
+        if (!machine && (events & EPOLLERR))
+            return end(connection, Outcome::client_gone, true);
+        return move(connection);
+    }
+    if (events & (EPOLLERR | EPOLLHUP))
+        return end(connection, Outcome::client_gone, false);
+    if (connection.state == Connection::State::silent)
+        submit(connection);
+}
+
+void TcpFront::take_news() {
+    std::uint64_t woken;
+    (void)!::read(inbox_->event.get(), &woken, sizeof woken);
+    std::vector<News> all;
+    {
+        const std::lock_guard lock(inbox_->mutex);
+        all.swap(inbox_->news);
+    }
+    for (News& news : all) {
+        const auto found = connections_.find(news.id);
+        if (found == connections_.end())
+            continue;
+        Connection& connection = *found->second;
+        if (auto* machine = std::get_if<UniqueFd>(&news.what)) {
+            connected(connection, std::move(*machine));
+        } else if (auto* problem = std::get_if<request::Problem>(&news.what)) {
+            end(connection, problem->outcome, true);
+        } else if (connection.state == Connection::State::silent) { // it is to make room for others
+            told_.refused(std::get<http::Refusal>(news.what));
+            connections_.erase(found);
+            --open_count_;
+        } else {
+            connection.place->stay();
+        }
+    }
+}
+
+void TcpFront::take_sockets() {
+    const auto open = sockets_.open();
+    std::erase_if(listeners_, [&](const auto& listener) {
+        const auto now = open.find(listener.first);
+        const bool gone = now == open.end() || now->second.socket != listener.second.open.socket;
+        if (gone) {
+            ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener.second.open.socket->get(), nullptr);
+            listener_ids_.erase(listener.second.id);
+        }
+        return gone;
+    });
+    for (const auto& [address, socket] : open) {
+        const auto [at, fresh] = listeners_.try_emplace(address);
+        at->second.open = socket;
+        if (!fresh)
+            continue;
+        at->second.id = next_id_++;
+        listener_ids_[at->second.id] = address;
+        Watched watched;
+        watch_one(socket.socket->get(), token_of(at->second.id, false), EPOLLIN, watched);
+    }
+    if (!draining_)
+        return drain_old(open);
+    std::vector<Connection*> silent;
+    for (const auto& [id, connection] : connections_)
+        if (connection->state == Connection::State::silent)
+            silent.push_back(connection.get());
+    for (Connection* each : silent)
+        end(*each, Outcome::stopped, false);
+    const std::lock_guard lock(drained_mutex_);
+    closed_listeners_ = true;
+    drained_.notify_all();
+}
+
+// Connections of versions that are no longer live have until their drain time is over.
+void TcpFront::drain_old(const std::map<ListenAddress, TcpSockets::Open>& open) {
+    std::set<std::pair<std::string, std::uint64_t>> live;
+    for (const auto& [address, socket] : open)
+        for (const Share& share : socket.destination->shares)
+            if (share.version)
+                live.emplace(share.version->facts().function, share.version->facts().version);
+    for (const auto& [id, connection] : connections_) {
+        if (connection->state == Connection::State::silent)
+            continue; // it gets a live version
+        const FunctionVersion::Facts& facts = connection->version->facts();
+        if (live.contains({facts.function, facts.version}))
+            connection->until.reset();
+        else if (!connection->until)
+            close_at(*connection, Clock::now() + std::chrono::nanoseconds(facts.tcp->drain_ns));
+    }
+}
+
+void TcpFront::close_at(Connection& connection, Clock::time_point when) {
+    connection.until = when;
+    next_look_ = std::min(next_look_, when);
+}
+
+int TcpFront::timeout_ms() const {
+    if (next_look_ == Clock::time_point::max())
+        return -1;
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next_look_ - Clock::now()).count();
+    return static_cast<int>(std::clamp<std::int64_t>(left + 1, 0, kLongestWaitMs));
+}
+
+void TcpFront::look_at_times() {
+    const auto now = Clock::now();
+    if (now < next_look_)
+        return;
+    next_look_ = Clock::time_point::max();
+    std::vector<Connection*> over;
+    for (const auto& [id, connection] : connections_) {
+        if (!connection->until)
+            continue;
+        if (now >= *connection->until)
+            over.push_back(connection.get());
+        else
+            next_look_ = std::min(next_look_, *connection->until);
+    }
+    for (Connection* each : over)
+        end(*each, each->state == Connection::State::silent ? Outcome::client_timeout : Outcome::stopped,
+            each->state != Connection::State::silent);
+}
+
+void TcpFront::accept_some(const ListenAddress& address) {
+    for (int i = 0; i < kAcceptedAtOnce; ++i) {
+        const auto listener = listeners_.find(address);
+        if (listener == listeners_.end())
+            return;
+        sockaddr_storage from{};
+        socklen_t bytes = sizeof from;
+        UniqueFd socket(::accept4(listener->second.open.socket->get(), reinterpret_cast<sockaddr*>(&from), &bytes,
+                                  SOCK_NONBLOCK | SOCK_CLOEXEC));
+        if (socket) {
+            admit(address, std::move(socket), from);
+            continue;
+        }
+        if (errno == EINTR || errno == ECONNABORTED)
+            continue;
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            places_.shed();
+            ::usleep(kRestUs); // the clients stay in the backlog meanwhile
+        }
+        return;
+    }
+}
+
+void TcpFront::admit(const ListenAddress& address, UniqueFd socket, const sockaddr_storage& from) {
+    ++accepted_;
+    http::Refusal why{};
+    auto place = places_.admit(http::client_key(from), why);
+    if (!place)
+        return told_.refused(why); // closes it
+    const int on = 1; // a program's small writes are to go out at once, as its own socket would with TCP_NODELAY
+    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    auto made = std::make_unique<Connection>(std::move(socket));
+    Connection& connection = *made;
+    connection.id = next_id_++;
+    connection.address = address;
+    connection.function = listeners_.at(address).open.destination->function;
+    connection.request_id = ids_.request_id();
+    connection.client_ip = http::ip_text(from);
+    connection.client_port = port_of(from);
+    connection.place = std::move(place);
+    connection.accepted_ns = now_ns();
+    connections_.emplace(connection.id, std::move(made));
+    ++open_count_;
+    connection.version = version_by_share(*listeners_.at(address).open.destination);
+    if (!connection.version)
+        return end(connection, Outcome::not_live, true);
+    if (connection.version->facts().tcp->server_first)
+        return submit(connection);
+    connection.place->on_give_way([inbox = inbox_, id = connection.id] { inbox->add({id, http::Refusal::gave_way}); });
+    close_at(connection, Clock::now() + kSilent);
+    watch_one(connection.relay.client(), token_of(connection.id, false), EPOLLIN, connection.client);
+}
+
+// Asks the pool for a machine.
+void TcpFront::submit(Connection& connection) {
+    connection.place->busy();
+    connection.asked_ns = now_ns();
+    connection.until.reset();
+    if (connection.state == Connection::State::silent && connection.client.events != 0) {
+        char byte;
+        if (::recv(connection.relay.client(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
+            return end(connection, Outcome::client_gone, false); // without a byte: no machine is needed
+        // What is live may have changed since it was accepted.
+        if (const auto now = listeners_.find(connection.address); now != listeners_.end())
+            if (auto version = version_by_share(*now->second.open.destination))
+                connection.version = std::move(version);
+    }
+    connection.state = Connection::State::queued;
+    watch_one(connection.relay.client(), token_of(connection.id, false), EPOLLERR, connection.client);
+    connection.answer = std::make_shared<Answer>(inbox_, connection.id);
+    connection.lease = pool_.submit(connection.version,
+                                    {.request_id = connection.request_id,
+                                     .client_ip = connection.client_ip,
+                                     .stream = true,
+                                     .client_port = connection.client_port,
+                                     .listen_port = connection.address.port},
+                                    connection.answer);
+}
+
+void TcpFront::connected(Connection& connection, UniqueFd machine) {
+    connection.answer.reset();
+    connection.state = Connection::State::relayed;
+    connection.connected_ns = now_ns();
+    connection.relay.take_machine(std::move(machine));
+    move(connection);
+}
+
+void TcpFront::move(Connection& connection) {
+    switch (connection.relay.move(room_)) {
+    case TcpRelay::State::open: return watch(connection);
+    case TcpRelay::State::client_gone: return end(connection, Outcome::client_gone, true);
+    case TcpRelay::State::machine_closed:
+    case TcpRelay::State::both_ended: break;
+    }
+    const auto problem = connection.lease->failure();
+    end(connection, problem ? problem->outcome : Outcome::ok, problem.has_value());
+}
+
+// A socket that hung up would be reported again and again while nothing can be done about it.
+void TcpFront::watch(Connection& connection) {
+    const auto one = [&](int fd, bool machine, std::uint32_t events, Watched& watched) {
+        watch_one(fd, token_of(connection.id, machine), events | (watched.hung_up ? 0u : EPOLLERR), watched);
+    };
+    one(connection.relay.client(), false, connection.relay.client_events(), connection.client);
+    one(connection.relay.machine(), true, connection.relay.machine_events(), connection.machine);
+}
+
+void TcpFront::watch_one(int fd, Id token, std::uint32_t events, Watched& watched) {
+    if (events == watched.events)
+        return;
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = token;
+    const int what = watched.events == 0 ? EPOLL_CTL_ADD : events == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
+    if (::epoll_ctl(epoll_.get(), what, fd, &event) < 0)
+        tinykvm::throw_errno("epoll_ctl");
+    watched.events = events;
+}
+
+void TcpFront::end(Connection& connection, Outcome outcome, bool reset) {
+    connection.relay.close(reset);
+    if (connection.answer && connection.answer->on_abandon)
+        connection.answer->on_abandon();
+    TcpRecord record;
+    record.version = connection.version;
+    if (connection.lease)
+        record.request = connection.lease->request();
+    record.function = std::move(connection.function);
+    record.request_id = std::move(connection.request_id);
+    record.client_ip = std::move(connection.client_ip);
+    record.address = connection.address.text();
+    record.outcome = outcome;
+    record.bytes_in = connection.relay.bytes_in();
+    record.bytes_out = connection.relay.bytes_out();
+    const std::uint64_t now = now_ns(), began = connection.connected_ns != 0 ? connection.connected_ns : now;
+    record.queue_us = connection.asked_ns != 0 ? us_between(connection.asked_ns, began) : 0;
+    record.exec_us = us_between(began, now);
+    record.total_us = us_between(connection.accepted_ns, now);
+    connections_.erase(connection.id);
+    told_.finished(record);
+    if (--open_count_ == 0 && draining_) {
+        const std::lock_guard lock(drained_mutex_);
+        drained_.notify_all();
+    }
+}
+
+} // namespace kvmserver::daemon
