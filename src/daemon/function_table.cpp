@@ -93,7 +93,9 @@ bool FunctionTable::add_tcp(const Destination& destination, TcpTable& table, Fau
         if (share.version && share.version->facts().tcp)
             for (const ListenAddress& address : share.version->facts().tcp->listen)
                 there[address].shares.push_back(share);
-    for (auto& [address, one] : there) {
+    for (auto& each : there) {
+        const ListenAddress& address = each.first;
+        Destination& one = each.second;
         one.function = destination.function;
         const auto taken = std::ranges::find_if(table, [&](const auto& other) {
             return other.second->function != one.function && other.first.overlaps(address);

@@ -84,7 +84,7 @@ public:
         add("Content-Type: application/json");
         add("Expect:"); // send at once
         for (const auto& [name, value] : headers)
-            add(name + ": " + value);
+            add(fmt::format("{}: {}", name, value));
         set(CURLOPT_NOSIGNAL, 1L);
         set(CURLOPT_PROTOCOLS_STR, "http,https");
         set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
@@ -225,7 +225,7 @@ Sent understand(unsigned status, std::string_view body, std::string_view retry_a
     return out;
 }
 
-Send send_to(const std::string& url, Headers headers) {
+Send send_to(const std::string& url, const Headers& headers) {
     if (const std::string host = host_of(url); !headers.empty() && url.starts_with("http://") && !is_loopback(host))
         throw UserError(ExitCode::usage,
                         fmt::format("--traces {}: the headers would travel in the clear: use https://", url));

@@ -20,7 +20,7 @@ Headers read_headers(const std::string& file);
 
 // Sends to `url` by libcurl, over one connection. Throws UserError: this host has no libcurl, or the headers would
 // travel to another host in the clear.
-Send send_to(const std::string& url, Headers headers);
+Send send_to(const std::string& url, const Headers& headers);
 
 // What a reply means. `retry_after` is that header, or "".
 Sent understand(unsigned status, std::string_view body, std::string_view retry_after);

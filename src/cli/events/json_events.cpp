@@ -204,7 +204,7 @@ void JsonEvents::output(const char* stream, const std::string& text) {
         write({{"event", "output"}, {"stream", stream}, {"text", text}});
 }
 
-void JsonEvents::emit(Object object) {
+void JsonEvents::emit(const Object& object) {
     const std::lock_guard lock(mutex_);
     write(object);
 }

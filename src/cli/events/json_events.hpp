@@ -42,7 +42,7 @@ public:
     void warning(const std::string& text) { line("warning", text); }
     void refusal(const std::string& text) { line("refusal", text); } // of a permission, when that ended a boot
     void output(const char* stream, const std::string& text);
-    void emit(Object object); // at once
+    void emit(const Object& object); // at once
 
     // Kept until finish(), which writes one of them last.
     void result(const nlohmann::json& values);
