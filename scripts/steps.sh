@@ -103,7 +103,7 @@ for program in json.load(open(sys.argv[1])):
     scripts/hwhost.sh --vendor "$vendor" --timeout "${EMULATED_LIMIT:-1700}" --with-python --cwd "$root" \
         --env "KVMSERVER_BUILD=$build" --env "E2E_SLOWNESS=$(slowness_of "$vendor")" \
         --env "ODD_EXITS=${ODD_EXITS:-3}" --env "ODD_KINDS=${ODD_KINDS:-}" "${adds[@]}" \
-        --add "$root/build/functions/programs.json" --add "$root/functions/check.py" \
+        --add "$root/build/functions/programs.json" --add "$root/functions/check.py" --add "$root/functions/samples.py" \
         --add "$root/tests" --add "$build/bin" --add "$build/tests/e2e" --add "$build/tests/syscalls" -- \
         sh -c "python3 -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short $* --emulated \
                --programs $programs --junitxml=/tmp/results.xml >&2

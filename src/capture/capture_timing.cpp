@@ -24,9 +24,10 @@ constexpr unsigned kAttempts = 8;
 constexpr const char* kWarmUp = "warm-up";
 constexpr const char* kWarmingUp = "warming up";
 
-// Image of a machine that continued from `image` for `requests` more requests; null when one of them failed.
+// Image of a machine that continued from `image` for `rounds` more of the warm-up requests; null when one of them
+// failed.
 std::shared_ptr<MachineImage> later_image(const Setup& setup, const Options& options,
-                                          const std::shared_ptr<const MachineImage>& image, unsigned requests) {
+                                          const std::shared_ptr<const MachineImage>& image, unsigned rounds) {
     Booted further;
     further.loop = std::make_unique<EventLoop>(*setup.listeners, note_line);
     further.machine = Machine::clone(setup.env, image, *further.loop, ResetStrategy::working_set);
@@ -36,9 +37,9 @@ std::shared_ptr<MachineImage> later_image(const Setup& setup, const Options& opt
             warm_up(further, options, 1);
             if (!quiet())
                 return nullptr;
-            warm_up(further, options, requests - 1);
+            warm_up(further, options, rounds - 1);
         } else {
-            warm_up(further, options, requests);
+            warm_up(further, options, rounds);
             if (!quiet())
                 return nullptr;
         }
@@ -48,15 +49,24 @@ std::shared_ptr<MachineImage> later_image(const Setup& setup, const Options& opt
     return renumber(*std::move(*further.machine).into_image(), {});
 }
 
-// CPU time of one invocation. nullopt when the reply's status is not that of the warm-up: a trial may not connect to
-// other hosts, and a failing request is no measure.
-std::optional<std::uint64_t> invocation_ns(const Setup& setup, const Options& options,
-                                           const std::shared_ptr<MachineImage>& image, unsigned status) {
+using Statuses = std::vector<unsigned>; // of the replies to the warm-up requests
+
+struct Measured {
+    // CPU time of an invocation with each warm-up request, added up. nullopt when a reply's status is not the expected
+    // one: a trial may not connect to other hosts, and a failing request is no measure.
+    std::optional<std::uint64_t> ns;
+    Statuses statuses; // empty when one was not answered
+};
+
+Measured measured(const Setup& setup, const Options& options, const std::shared_ptr<MachineImage>& image,
+                  const Statuses& expected) {
     Trial trial(setup, options, image);
-    if (!trial.answer() || trial.status() != status)
-        return std::nullopt;
+    if (!trial.answer())
+        return {};
     const auto cost = trial.cost_ns();
-    return trial.status() == status ? cost : std::nullopt;
+    if (!cost)
+        return {};
+    return {trial.statuses() == expected ? cost : std::nullopt, trial.statuses()};
 }
 
 std::string ms(std::uint64_t ns) { return fmt::format("{:.2f} ms", static_cast<double>(ns) / 1e6); }
@@ -64,21 +74,21 @@ std::string ms(std::uint64_t ns) { return fmt::format("{:.2f} ms", static_cast<d
 // Candidate moments for the image, each some requests later than the one before. Keeps the cheapest.
 class Moments {
 public:
-    Moments(const Setup& setup, const Options& options, std::shared_ptr<MachineImage> first, unsigned status)
-        : setup_(setup), options_(options), status_(status), best_(first), last_(std::move(first)),
-          best_ns_(invocation_ns(setup, options, best_, status)) {}
+    Moments(const Setup& setup, const Options& options, std::shared_ptr<MachineImage> first, Statuses statuses)
+        : setup_(setup), options_(options), statuses_(std::move(statuses)), best_(first), last_(std::move(first)),
+          best_ns_(measured(setup, options, best_, statuses_).ns) {}
 
-    // Measures after `requests` more requests. False when the program no longer answers.
-    bool measure_after(unsigned requests) {
-        last_ = later_image(setup_, options_, last_, requests);
+    // Measures after `rounds` more rounds. False when the program no longer answers.
+    bool measure_after(unsigned rounds) {
+        last_ = later_image(setup_, options_, last_, rounds);
         if (!last_)
             return false;
-        requests_ += requests;
+        requests_ += rounds * options_.warmup_requests.size();
         tell_phase(options_, {.name = kWarmUp,
                               .what = kWarmingUp,
                               .detail = fmt::format("{} requests, {} each at best", requests_, ms(*best_ns_)),
                               .done = requests_});
-        const auto now = invocation_ns(setup_, options_, last_, status_);
+        const auto [now, statuses] = measured(setup_, options_, last_, statuses_);
         if (options_.verbose.general)
             note_line(fmt::format("{}: after {} requests more an invocation would take {} of CPU (before: {})",
                                   program_name(setup_.program), requests_, now ? ms(*now) : "no answer",
@@ -88,18 +98,30 @@ public:
             best_ns_ = now;
             requests_of_best_ = requests_;
         }
+        if (!now && options_.warmup_auto)
+            tell_change(statuses);
         return now.has_value();
     }
 
     std::optional<std::uint64_t> best_ns() const { return best_ns_; } // nullopt: the first image did not answer
-    unsigned requests_of_best() const { return requests_of_best_; }
+    std::uint64_t requests_of_best() const { return requests_of_best_; }
     std::shared_ptr<MachineImage> best() { return std::move(best_); }
 
 private:
+    // Of the first request whose reply has another status than before.
+    void tell_change(const Statuses& now) const {
+        for (std::size_t i = 0; i < now.size(); ++i)
+            if (now[i] != statuses_[i])
+                return note_line(fmt::format("{}: the warm-up ends early: after {} requests {} is answered with status "
+                                             "{}, before with {}; warm-up requests must not change what they get",
+                                             program_name(setup_.program), requests_,
+                                             options_.warmup_requests[i].name(), now[i], statuses_[i]));
+    }
+
     const Setup& setup_;
     const Options& options_;
-    unsigned status_; // expected status of replies
-    unsigned requests_ = 0, requests_of_best_ = 0;
+    const Statuses statuses_; // expected of replies
+    std::uint64_t requests_ = 0, requests_of_best_ = 0;
     std::shared_ptr<MachineImage> best_, last_;
     std::optional<std::uint64_t> best_ns_;
 };
@@ -109,7 +131,7 @@ std::shared_ptr<MachineImage> image_about_now(const Setup& setup, const Options&
                                               std::shared_ptr<MachineImage> image) {
     if (booted.warm_ns == 0)
         return image;
-    Moments moments(setup, options, std::move(image), booted.warm_status);
+    Moments moments(setup, options, std::move(image), booted.warm_statuses);
     const auto is_expensive = [&] {
         const std::uint64_t ns = *moments.best_ns();
         return ns > booted.warm_ns * kExpensiveFactor && ns > booted.warm_ns + kExpensiveNs;
@@ -120,65 +142,83 @@ std::shared_ptr<MachineImage> image_about_now(const Setup& setup, const Options&
     return moments.best();
 }
 
-// --warmup auto: sends more requests in each round until that no longer helps. The first request runs in a trial,
-// because nobody has said that GET is safe for this program.
-std::shared_ptr<MachineImage> warmest_image(const Setup& setup, const Options& options,
-                                            std::shared_ptr<MachineImage> image) {
-    // A round copies the image, which costs as much as some hundred requests. Four times as many in each round leave
-    // half of the rounds that twice as many take.
-    constexpr unsigned kFirst = 8, kGrowth = 4, kMax = 2048, kMaxRoundsWithoutGain = 2;
+// Of --warmup auto, for people: "/", "3 paths".
+std::string targets_of(const Options& options) {
+    const auto& all = options.warmup_requests;
+    return all.size() == 1 ? all.front().target : fmt::format("{} targets", all.size());
+}
+
+// Leaves out the warm-up requests that a trial does not answer: each is tried there first, because nobody has said that
+// it is safe for this program. Returns the others' statuses.
+Statuses leave_out_unanswered(const Setup& setup, Options& options, const std::shared_ptr<MachineImage>& image) {
+    Statuses statuses;
+    std::vector<WarmupRequest> answered;
+    for (const WarmupRequest& request : options.warmup_requests) {
+        Trial trial(setup, options, image);
+        if (trial.answer(request) && trial.statuses().front() != 0) {
+            statuses.push_back(trial.statuses().front());
+            answered.push_back(request);
+        } else {
+            note_line(fmt::format("{}: no warm-up: the trial request {} got no answer; name a path that gets one "
+                                  "(--warmup-path, or [function.hooks] health)",
+                                  program_name(setup.program), request.name()));
+        }
+    }
+    options.warmup_requests = std::move(answered);
+    return statuses;
+}
+
+// --warmup auto: sends more requests in each step until that no longer helps.
+std::shared_ptr<MachineImage> warmest_image(const Setup& setup, Options options, std::shared_ptr<MachineImage> image) {
+    // A step copies the image, which costs as much as some hundred requests. Four times as many in each step leave
+    // half of the steps that twice as many take.
+    constexpr unsigned kFirst = 8, kGrowth = 4, kMax = 2048, kMaxStepsWithoutGain = 2;
     // JIT compilers wait for hundreds of calls: with Node, an invocation costs the same after 24 and after 500
     // requests, and half of that after 4,000. A plateau ends the warm-up only after this many requests, or when so much
     // CPU time brought no gain: on a busy host time passes without requests.
-    constexpr unsigned kPlateauRequests = 1000;
+    constexpr unsigned kPlateauRounds = 1000;
     constexpr std::uint64_t kLongNs = 2'000'000'000;
     const std::string name = program_name(setup.program);
     std::uint64_t begin = host_mono_ns();
     const std::uint64_t end = begin + static_cast<std::uint64_t>(options.warmup_seconds * 1e9);
-    // `most` requests, or as many as the remaining time allows.
-    const auto in_time = [&](std::uint64_t of_one, std::uint64_t most) {
+    // `most` rounds, or as many as the remaining time allows.
+    const auto in_time = [&](std::uint64_t of_round, std::uint64_t most) {
         const std::uint64_t now = host_mono_ns();
-        return static_cast<unsigned>(now < end ? std::min(most, (end - now) / std::max<std::uint64_t>(of_one, 1)) : 0);
+        return static_cast<unsigned>(now < end ? std::min(most, (end - now) / std::max<std::uint64_t>(of_round, 1))
+                                               : 0);
     };
-    unsigned status = 0;
     tell_phase(options, {.name = kWarmUp, .what = kWarmingUp});
-    {
-        Trial trial(setup, options, image);
-        if (!trial.answer() || (status = trial.status()) == 0) {
-            note_line(fmt::format("{}: no warm-up: the trial request GET {} got no answer; name a path that gets one "
-                                  "(--warmup-path, or [function.hooks] health)",
-                                  name, options.warmup_path));
-            return image;
-        }
-    }
-    std::uint64_t of_one = host_mono_ns() - begin;
-    Moments moments(setup, options, std::move(image), status);
+    const Statuses statuses = leave_out_unanswered(setup, options, image);
+    if (statuses.empty())
+        return image;
+    std::uint64_t of_round = host_mono_ns() - begin;
+    Moments moments(setup, options, std::move(image), statuses);
     if (!moments.best_ns())
         return moments.best();
     const std::uint64_t cold = *moments.best_ns();
-    unsigned rounds_without_gain = 0, sent = 0;
+    unsigned steps_without_gain = 0, sent = 0;
     std::uint64_t last_gain = thread_cpu_ns();
     const auto plateau = [&] {
-        return rounds_without_gain >= kMaxRoundsWithoutGain &&
-               (sent >= kPlateauRequests || thread_cpu_ns() - last_gain >= kLongNs);
+        return steps_without_gain >= kMaxStepsWithoutGain &&
+               (sent >= kPlateauRounds || thread_cpu_ns() - last_gain >= kLongNs);
     };
     for (std::uint64_t wanted = kFirst; !plateau() && wanted <= kMax; wanted *= kGrowth) {
         const std::uint64_t before = *moments.best_ns();
-        const unsigned requests = in_time(of_one, wanted);
+        const unsigned rounds = in_time(of_round, wanted);
         begin = host_mono_ns();
-        if (requests == 0 || !moments.measure_after(requests))
+        if (rounds == 0 || !moments.measure_after(rounds))
             break;
-        sent += requests;
-        of_one = (host_mono_ns() - begin) / requests;
+        sent += rounds;
+        of_round = (host_mono_ns() - begin) / rounds;
         if (*moments.best_ns() < before - before / 32) {
-            rounds_without_gain = 0;
+            steps_without_gain = 0;
             last_gain = thread_cpu_ns();
         } else {
-            ++rounds_without_gain;
+            ++steps_without_gain;
         }
     }
     note_line(fmt::format("{}: warm-up: after {} requests to {} an invocation takes {} of CPU, {} without", name,
-                          moments.requests_of_best(), options.warmup_path, ms(*moments.best_ns()), ms(cold)));
+                          moments.requests_of_best(), targets_of(options), ms(*moments.best_ns()), ms(cold)));
     return moments.best();
 }
 

@@ -9,9 +9,9 @@
 
 namespace kvmserver {
 
-// Pages that a machine cloned from the image uses to answer GET --warmup-path. Two clones answer it in trials whose
-// effects stay inside: they may read, but not write, connect or print. If the program does not answer HTTP, the result
-// is what it did touch. The guest kernel's own frames and the page tables come first.
+// Pages that a machine cloned from the image uses to answer the warm-up requests. Two clones answer them in trials
+// whose effects stay inside: they may read, but not write, connect or print. If the program does not answer HTTP, the
+// result is what it did touch. The guest kernel's own frames and the page tables come first.
 struct TrialPages {
     std::vector<std::uint32_t> hot; // in the order in which they should be unpacked
     std::vector<tinykvm::FrameRun> written;

@@ -3,6 +3,8 @@
 #include "src/event_loop/event_loop.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "tinykvm/base/error.hpp"
 
@@ -42,20 +44,36 @@ bool Trial::answer() {
     }
 }
 
+bool Trial::answer(const WarmupRequest& request) {
+    try {
+        clone_.warm_statuses.clear();
+        warm_up_once(clone_, options_, request);
+        return true;
+    } catch (const UserError&) {
+        return false;
+    }
+}
+
 std::optional<std::uint64_t> Trial::cost_ns() {
     constexpr unsigned kAnswers = 4;
-    std::optional<std::uint64_t> least;
-    for (unsigned i = 0; i < kAnswers; ++i) {
-        clone_.machine->reset();
-        clone_.machine->prepare();
-        try {
-            const std::uint64_t ns = warm_up(clone_, options_, 1);
-            least = std::min(ns, least.value_or(ns));
-        } catch (const UserError&) {
-            return std::nullopt;
+    std::uint64_t all = 0;
+    std::vector<unsigned> statuses;
+    for (const WarmupRequest& request : options_.warmup_requests) {
+        std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+        for (unsigned i = 0; i < kAnswers; ++i) {
+            clone_.machine->reset();
+            clone_.machine->prepare();
+            try {
+                least = std::min(least, warm_up_once(clone_, options_, request));
+            } catch (const UserError&) {
+                return std::nullopt;
+            }
         }
+        all += least;
+        statuses.push_back(clone_.warm_statuses.back());
     }
-    return least;
+    clone_.warm_statuses = std::move(statuses);
+    return all;
 }
 
 } // namespace kvmserver

@@ -15,14 +15,16 @@ class Trial {
 public:
     Trial(const Setup& setup, const Options& options, const std::shared_ptr<const tinykvm::MachineImage>& image);
 
-    // Answers GET --warmup-path. False when the program is not a web server, does not answer this path, or takes longer
-    // than some seconds; the trial is over then.
+    // Answers the warm-up requests, or one of them. False when the program is not a web server, does not answer one, or
+    // takes longer than some seconds; the trial is over then.
     bool answer();
-    // CPU time of an invocation in nanoseconds: the least of several answers, each after a reset. (The first answer()
-    // is slower because it touches pages for the first time.) nullopt when answer() fails.
+    bool answer(const WarmupRequest& request);
+    // CPU time of an invocation with each of these requests, added up, in nanoseconds: the least of several answers
+    // each, all after a reset. (The first answer() is slower because it touches pages for the first time.) nullopt when
+    // answer() fails.
     std::optional<std::uint64_t> cost_ns();
-    unsigned status() const { return clone_.warm_status; }         // of the last reply
-    const std::string& reply() const { return clone_.warm_reply; } // the last reply, or its beginning
+    const std::vector<unsigned>& statuses() const { return clone_.warm_statuses; } // of the last answer() or cost_ns()
+    const std::string& reply() const { return clone_.warm_reply; }                 // the last reply, or its beginning
     tinykvm::Machine& machine() { return *clone_.machine; }
 
 private:

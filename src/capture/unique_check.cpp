@@ -25,12 +25,13 @@ std::string printed(const std::string& value) {
 // Replies: two by one clone, then one each by two other clones; nullopt when one did not answer. The other clones are
 // asked later, so that times differ.
 std::optional<std::array<std::string, 4>> replies_of(const Setup& setup, const Options& options,
-                                                     const std::shared_ptr<const MachineImage>& image) {
+                                                     const std::shared_ptr<const MachineImage>& image,
+                                                     const WarmupRequest& request) {
     std::array<std::string, 4> replies;
     {
         Trial trial(setup, options, image);
         for (std::string* reply : {&replies[0], &replies[1]}) {
-            if (!trial.answer())
+            if (!trial.answer(request))
                 return std::nullopt;
             *reply = trial.reply();
         }
@@ -39,11 +40,28 @@ std::optional<std::array<std::string, 4>> replies_of(const Setup& setup, const O
         return replies; // the reply holds nothing random
     for (std::string* reply : {&replies[2], &replies[3]}) {
         Trial trial(setup, options, image);
-        if (!trial.answer())
+        if (!trial.answer(request))
             return std::nullopt;
         *reply = trial.reply();
     }
     return replies;
+}
+
+std::string unanswered(const std::string& request) {
+    return fmt::format("the trial request {} got no answer: whether random values repeat is not known", request);
+}
+
+// What every invocation would repeat in its reply to `request`; nullopt when that is not known.
+std::optional<std::vector<unique::Repeat>> repeats_of(const Setup& setup, const Options& options,
+                                                      const std::shared_ptr<const MachineImage>& image,
+                                                      const WarmupRequest& request) {
+    const auto replies = replies_of(setup, options, image, request);
+    if (!replies)
+        return std::nullopt;
+    const auto& [first, second, third, fourth] = *replies;
+    if (first == second)
+        return std::vector<unique::Repeat>{};
+    return unique::find_repeats(first, second, {third, fourth});
 }
 
 } // namespace
@@ -52,36 +70,34 @@ std::vector<std::string> check_unique(const Setup& setup, const Options& options
                                       const std::shared_ptr<const MachineImage>& image, bool answers,
                                       const NoteLine& note) {
     const std::string name = program_name(setup.program);
-    const auto replies = answers ? replies_of(setup, options, image) : std::nullopt;
-    if (!replies) {
-        const std::string line = fmt::format(
-            "the trial request GET {} got no answer: whether random values repeat is not known", options.warmup_path);
+    std::vector<std::string> unknown, repeated;
+    for (const WarmupRequest& request : options.warmup_requests) {
+        const auto repeats = answers ? repeats_of(setup, options, image, request) : std::nullopt;
+        if (!repeats) {
+            unknown.push_back(unanswered(request.name()));
+            continue;
+        }
+        for (const unique::Repeat& repeat : *repeats) {
+            repeated.push_back(fmt::format("every request to {} answers \"{}\" in {}", request.target,
+                                           printed(repeat.value), repeat.where));
+            note(fmt::format("{}: {}: its random generator was seeded before the snapshot", name, repeated.back()));
+        }
+    }
+    if (!unknown.empty() && options.strict_unique)
+        throw UserError(ExitCode::failure, fmt::format("{}: --strict-unique: {}; name a path that it answers by "
+                                                       "--warmup-path",
+                                                       name, unknown.front()));
+    if (!repeated.empty()) {
+        const std::string advice =
+            "seed it in each request, use getrandom(2), or mark its state as an entropy region (docs/UNIQUENESS.md)";
         if (options.strict_unique)
             throw UserError(
                 ExitCode::failure,
-                fmt::format("{}: --strict-unique: {}; name a path that it answers by --warmup-path", name, line));
-        return {line};
+                fmt::format("{}: --strict-unique: random values would repeat in every request; {}", name, advice));
+        note(fmt::format("{}: {}", name, advice));
     }
-    const auto& [first, second, third, fourth] = *replies;
-    if (first == second)
-        return {};
-    const auto repeats = unique::find_repeats(first, second, {third, fourth});
-    if (repeats.empty())
-        return {};
-    std::vector<std::string> lines;
-    for (const unique::Repeat& repeat : repeats) {
-        lines.push_back(fmt::format("every request to {} answers \"{}\" in {}", options.warmup_path,
-                                    printed(repeat.value), repeat.where));
-        note(fmt::format("{}: {}: its random generator was seeded before the snapshot", name, lines.back()));
-    }
-    const std::string advice =
-        "seed it in each request, use getrandom(2), or mark its state as an entropy region (docs/UNIQUENESS.md)";
-    if (options.strict_unique)
-        throw UserError(
-            ExitCode::failure,
-            fmt::format("{}: --strict-unique: random values would repeat in every request; {}", name, advice));
-    note(fmt::format("{}: {}", name, advice));
-    return lines;
+    repeated.insert(repeated.end(), unknown.begin(), unknown.end());
+    return repeated;
 }
 
 } // namespace kvmserver

@@ -25,45 +25,52 @@ std::uint64_t seconds_ahead(const Options& options) {
     return options.clock == "continues" ? kContinuesSeconds : kShortLivedSeconds;
 }
 
-void warm_up_before(Booted& booted, const Options& options, unsigned requests) {
-    if (requests == 0)
+void warm_up_before(Booted& booted, const Options& options, unsigned rounds) {
+    if (rounds == 0)
         return;
-    const std::uint64_t least = warm_up(booted, options, requests);
+    const std::uint64_t least = warm_up(booted, options, rounds);
     booted.warm_ns = booted.warm_ns == 0 ? least : std::min(least, booted.warm_ns);
 }
 
 } // namespace
 
-std::uint64_t warm_up(Booted& booted, const Options& options, unsigned requests) {
+std::uint64_t warm_up_once(Booted& booted, const Options& options, const WarmupRequest& request) {
+    const std::uint64_t begin = thread_cpu_ns(); // CPU time, not wall time: other processes would distort it
+    const SyntheticReply reply = ask(*booted.machine, *booted.loop, request.wire(), options.limits);
+    const std::uint64_t took = thread_cpu_ns() - begin;
+    booted.warm_statuses.push_back(reply.status());
+    booted.warm_reply = reply.text;
+    if (reply.end == LoopEnd::stopped || reply.end == LoopEnd::timeout)
+        report_refusals("warm-up", *booted.loop);
+    if (reply.end == LoopEnd::stopped)
+        throw UserError(ExitCode::failure, "warm-up: the program ended while it answered " + request.name() + ": " +
+                                               booted.loop->stop().report);
+    if (reply.end == LoopEnd::timeout)
+        throw UserError(ExitCode::unreachable, "warm-up: the program did not answer " + request.name() +
+                                                   " and close: it " +
+                                                   overrun_text(booted.loop->overrun(), options.limits));
+    if (!settle(*booted.machine, *booted.loop, options.limits.boot_seconds))
+        throw UserError(ExitCode::failure, "warm-up: the program does not wait for connections any more");
+    return took;
+}
+
+std::uint64_t warm_up(Booted& booted, const Options& options, unsigned rounds) {
+    const std::uint64_t each = options.warmup_requests.size(), all = rounds * each;
     std::uint64_t least = 0;
-    for (unsigned i = 0; i < requests; ++i) {
-        if (requests > 1)
-            tell_phase(options, {.name = "warm-up",
-                                 .what = "warming up",
-                                 .detail = fmt::format("request {} of {}", i + 1, requests),
-                                 .done = i + 1,
-                                 .all = requests});
-        const std::uint64_t begin = thread_cpu_ns(); // CPU time, not wall time: other processes would distort it
-        const SyntheticReply reply = ask(*booted.machine, *booted.loop,
-                                         fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: "
-                                                     "kvmserver-warmup\r\nConnection: close\r\n\r\n",
-                                                     options.warmup_path),
-                                         options.limits);
-        const std::uint64_t took = thread_cpu_ns() - begin;
-        least = i == 0 ? took : std::min(least, took);
-        booted.warm_status = reply.status();
-        booted.warm_reply = reply.text;
-        if (reply.end == LoopEnd::stopped || reply.end == LoopEnd::timeout)
-            report_refusals("warm-up", *booted.loop);
-        if (reply.end == LoopEnd::stopped)
-            throw UserError(ExitCode::failure, "warm-up: the program ended while it answered GET " +
-                                                   options.warmup_path + ": " + booted.loop->stop().report);
-        if (reply.end == LoopEnd::timeout)
-            throw UserError(ExitCode::unreachable, "warm-up: the program did not answer GET " + options.warmup_path +
-                                                       " and close: it " +
-                                                       overrun_text(booted.loop->overrun(), options.limits));
-        if (!settle(*booted.machine, *booted.loop, options.limits.boot_seconds))
-            throw UserError(ExitCode::failure, "warm-up: the program does not wait for connections any more");
+    for (std::uint64_t round = 0, sent = 0; round < rounds; ++round) {
+        std::uint64_t took = 0;
+        booted.warm_statuses.clear();
+        for (const WarmupRequest& request : options.warmup_requests) {
+            ++sent;
+            if (all > 1)
+                tell_phase(options, {.name = "warm-up",
+                                     .what = "warming up",
+                                     .detail = fmt::format("request {} of {}", sent, all),
+                                     .done = sent,
+                                     .all = all});
+            took += warm_up_once(booted, options, request);
+        }
+        least = round == 0 ? took : std::min(least, took);
     }
     return least;
 }

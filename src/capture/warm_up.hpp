@@ -8,16 +8,18 @@
 
 namespace kvmserver {
 
-// Sends `requests` warm-up requests, so that what they warm is in the image. Returns the CPU time of the cheapest one
-// in nanoseconds; 0 when there were none. Throws UserError when one is not answered.
-std::uint64_t warm_up(Booted& booted, const Options& options, unsigned requests);
+// Sends the warm-up requests one after another, in `rounds`, so that what they warm is in the image. Returns the CPU
+// time of the cheapest round in nanoseconds; 0 when there were none. Throws UserError when a request is not answered.
+std::uint64_t warm_up(Booted& booted, const Options& options, unsigned rounds);
+// Sends one of them. Returns its CPU time in nanoseconds; its reply and status are in `booted`. Throws as warm_up().
+std::uint64_t warm_up_once(Booted& booted, const Options& options, const WarmupRequest& request);
 
 // Runs timers that must not be due in every invocation (run_out_timers). If the clock pauses, those of the next two
 // seconds: what they end is short-lived and would otherwise last for ever (Node keeps the text of the Date header for a
 // second). If the clock continues, those of the next minutes.
 LoopEnd run_out_timers(Booted& booted, const Options& options);
 
-// All steps between boot and image: a warm-up with a fixed number of requests, and running out timers. Returns false
+// All steps between boot and image: a warm-up with a fixed number of rounds, and running out timers. Returns false
 // when the program ended meanwhile or was asked to end. The reason has been logged then, and `booted` is as after a
 // failed boot.
 bool prepare_for_image(Booted& booted, const Options& options, const std::string& name);

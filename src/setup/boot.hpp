@@ -16,9 +16,9 @@ struct Booted {
     int exit_code = 0;                // of the command, when there is no machine
     LoopEnd end = LoopEnd::quiescent; // how the boot ended
     double seconds = 0;
-    std::uint64_t warm_ns = 0; // CPU time of the cheapest warm-up request; 0: no warm-up
-    std::string warm_reply;    // last reply to warm_up(), or its beginning
-    unsigned warm_status = 0;  // of that reply; 0: it was not HTTP
+    std::uint64_t warm_ns = 0;           // CPU time of the cheapest round of the warm-up; 0: no warm-up
+    std::string warm_reply;              // the last reply to a warm-up request, or its beginning
+    std::vector<unsigned> warm_statuses; // of the last round's replies; 0: one was not HTTP
 };
 
 struct BootTerms {

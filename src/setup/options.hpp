@@ -7,6 +7,7 @@
 
 #include "src/ceilings/ceilings.hpp"
 #include "src/jail/walls.hpp"
+#include "src/setup/warmup_request.hpp"
 #include "tinykvm/linux/permissions.hpp"
 #include "tinykvm/machine/state.hpp"
 
@@ -59,10 +60,10 @@ struct Options {
 
     unsigned threads = 1; // request machines; the CLI has replaced 0 with the number of CPUs
     bool ephemeral = false;
-    unsigned warmup = 0;
-    bool warmup_auto = false;   // --warmup auto: until invocations get no cheaper
-    double warmup_seconds = 10; // --max-warmup-time: limit of --warmup auto
-    std::string warmup_path = "/";
+    unsigned warmup = 0;                            // rounds
+    bool warmup_auto = false;                       // --warmup auto: until invocations get no cheaper
+    double warmup_seconds = 10;                     // --max-warmup-time: limit of --warmup auto
+    std::vector<WarmupRequest> warmup_requests{{}}; // each round sends all of them; --warmup-path, --warmup-requests
     std::string listen;        // --listen: overrides the first listener's address; "" keeps the program's
     bool no_listen = false;    // --no-listen: not a server, so its boot is not limited (run without -e)
     bool server_first = false; // --server-first: with -e, a client gets a machine before it has sent anything

@@ -53,6 +53,76 @@ def test_what_it_did_is_told_in_one_line(tmp_path: pathlib.Path) -> None:
     assert found and int(found[1]) >= 20 and float(found[2]) < 10 <= float(found[3]), lines  # of CPU: less than 20 where others run
 
 
+def test_each_path_is_warmed_up(start) -> None:
+    server = start(server_of(20, 20), RUN_E, "-w", "auto", "--warmup-path", "/a", "--warmup-path", "/b")
+    told = json.loads(server.get("/c", "Connection: close"))
+    assert told["n"] > 20
+    assert told["asked"] == ["GET /a kvmserver-warmup", "GET /b kvmserver-warmup", "GET /c undefined"]
+
+
+# Answers how often it was asked for what.
+COUNTS = """
+let asked = {};
+require('http').createServer((q, r) => {
+    let body = '';
+    q.on('data', part => body += part).on('end', () => {
+        const what = `${q.method} ${q.url} ${q.headers['x-kind']} ${body}`;
+        asked[what] = (asked[what] ?? 0) + 1;
+        r.statusCode = q.url === '/once' && asked[what] > 1 ? 409 : 200;
+        if (q.url === '/hangs') return;
+        r.end(JSON.stringify(asked));
+    });
+}).listen(process.argv[1], '127.0.0.1')
+"""
+ORDERS = """# two kinds of requests
+POST /orders HTTP/1.1
+X-Kind: json
+
+{"tea": 1}
+
+### the page
+GET /page
+"""
+
+
+def counts() -> dict:
+    return {"name": "counts", "lang": "Node", "argv": [NODE, "-e", COUNTS, "{port}"], "cwd": "/", "env": {}, "serial": False}
+
+
+def test_requests_of_a_file_are_sent_with_their_headers_and_bodies(start, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "w.http").write_text(ORDERS)
+    server = start(counts(), RUN_E, "-w", "5", "--warmup-requests", tmp_path / "w.http")
+    told = json.loads(server.get("/", "Connection: close"))
+    # Some more are sent where an invocation was expensive just then.
+    assert list(told) == ['POST /orders json {"tea": 1}', "GET /page undefined ", "GET / undefined "], told
+    assert told['POST /orders json {"tea": 1}'] == told["GET /page undefined "] >= 5
+
+
+def test_a_request_that_gets_no_answer_is_left_out_of_auto(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "w.http").write_text("GET /hangs\n###\nGET /page\n")
+    made = snapshot(counts(), tmp_path / "app.snap", "-w", "auto", "--warmup-requests", tmp_path / "w.http")
+    assert "kvmserver: node: no warm-up: the trial request GET /hangs got no answer" in made.err
+    assert re.search(r"warm-up: after \d\d+ requests to /page an invocation", made.error), made.error
+
+
+def test_a_request_whose_answer_changes_ends_auto_and_is_named(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "w.http").write_text("GET /page\n###\nPUT /once\n")
+    made = snapshot(counts(), tmp_path / "app.snap", "-w", "auto", "--warmup-requests", tmp_path / "w.http")
+    assert re.search(r"the warm-up ends early: after \d+ requests PUT /once is answered with status 409, before with 200", made.err), made.err
+    assert re.search(r"warm-up: after 0 requests to 2 targets an invocation", made.error), made.error
+
+
+def test_nonsense_in_a_file_of_requests_is_told_with_its_line(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "w.http"
+    file.write_text("GET /page\nPOST /x\n")
+    told = kvmserver("snapshot", "-o", tmp_path / "a.snap", "--warmup-requests", file, NODE)
+    assert told.status == 2 and told.error.strip() == f"kvmserver: {file}:2: a header is NAME: VALUE; an empty line stands before the body, ### before the next request"
+    told = kvmserver("snapshot", "-o", tmp_path / "a.snap", "--warmup-requests", file, "--warmup-path", "/x", NODE)
+    assert told.status == 2 and told.error.strip() == "kvmserver: --warmup-requests excludes --warmup-path; write the path into the file"
+    told = kvmserver("snapshot", "-o", tmp_path / "a.snap", "--warmup-requests", tmp_path / "none", NODE)
+    assert told.status == 3 and told.error.strip() == f"kvmserver: {tmp_path}/none: No such file or directory"
+
+
 def test_it_takes_no_longer_than_it_may(tmp_path: pathlib.Path) -> None:
     """Requests that take half a second each, for ever."""
     program = server_of(1_000_000, 500)
@@ -75,15 +145,17 @@ def test_a_program_that_does_not_answer_is_left_alone(tmp_path: pathlib.Path) ->
     ("", "", "to / an"),
     ("", "[function.hooks]\nhealth = '/health'\n", "to /health an"),
     ("warmup-path = '/mine'\n", "[function.hooks]\nhealth = '/health'\n", "to /mine an"),
+    ("warmup-requests = 'w.http'\n", "[function.hooks]\nhealth = '/health'\n", "to /of-file an"),
     ("warmup = 'auto'\nmax-warmup-time = 20\n", "", "to / an"),
     ("warmup = 0\n", "", None),
     ("warmup = 3\n", "", None),
-], ids=["nothing", "health", "path", "auto", "none", "number"])
+], ids=["nothing", "health", "path", "file", "auto", "none", "number"])
 def test_deploy_warms_up_unless_the_manifest_says_otherwise(tmp_path: pathlib.Path, top: str, function: str, expected: str | None) -> None:
     program = harness.programs()["c-epoll"]
     argv = harness.arguments_of(program, harness.free_port())
     (tmp_path / "kvmserver.toml").write_text(f"allow-all = true\nlevel = 1\n{top}[run]\nprogram = {json.dumps(argv[0])}\nargs = {json.dumps(argv[1:])}\n"
                                              f"[function]\nname = 'warms'\n{function}")
+    (tmp_path / "w.http").write_text("GET /of-file\n")
     done = kvmserver("deploy", tmp_path, "--store", tmp_path / "store")
     assert done.status == 0, done.error
     told = re.findall(r"warm-up: after \d+ requests (to \S+ an) invocation", done.out + done.err)

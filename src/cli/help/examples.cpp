@@ -23,7 +23,7 @@ constexpr Example kExamples[] = {
     {"dev", "kvmserver dev --watch", "serves on 127.0.0.1:3000, and again after each change"},
     {"deploy", "kvmserver deploy", "builds the program of ./kvmserver.toml and makes it live"},
     {"deploy", "kvmserver deploy app.snap --name hello --remote prod", "a snapshot, on another host"},
-    {"deploy", "kvmserver deploy --json | jq -r 'select(.event == \"live\").url'", "for programs: events, a line each"},
+    {"deploy", "kvmserver deploy --json | jq 'select(.event == \"live\").url'", "for programs: events, a line each"},
     {"deploy", "kvmserver deploy --no-activate && kvmserver traffic hello 3=90 4=10", "a tenth of the requests first"},
     {"list", "kvmserver list --sort changed", "what changed last comes first"},
     {"ls", "kvmserver ls --json", "for programs"},

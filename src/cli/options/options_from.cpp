@@ -10,10 +10,12 @@
 
 #include "src/cli/help/nearest.hpp"
 #include "src/cli/options/option_table.hpp"
+#include "src/cli/options/warmup_file.hpp"
 #include "src/cli/paths.hpp"
 #include "src/snapshot/codec.hpp"
 #include "src/snapshot/folder_cache.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::cli {
 namespace {
@@ -191,12 +193,7 @@ private:
         std::string walls(jail::text_of(options_.jail));
         choice("jail", walls);
         options_.jail = *jail::mode_of(walls);
-        text("warmup-path", options_.warmup_path);
-        if (!options_.warmup_path.starts_with('/'))
-            usage(fmt::format("{}: '{}' must start with '/'", find("warmup-path")->label("warmup-path"),
-                              options_.warmup_path));
-        if (std::ranges::any_of(options_.warmup_path, [](unsigned char c) { return c <= ' ' || c == 0x7f; }))
-            usage(find("warmup-path")->label("warmup-path") + " must not hold spaces or control characters");
+        warmup_requests();
         text("listen", options_.listen);
         if (const Setting* listen = find("listen"))
             check_listen(listen->label("listen"));
@@ -207,6 +204,26 @@ private:
         environment();
         cache();
         debugging();
+    }
+
+    void warmup_requests() {
+        const Setting* const paths = find("warmup-path");
+        Setting* const file = find("warmup-requests");
+        if (paths && file)
+            usage(fmt::format("{} excludes {}; write the path into the file", file->label("warmup-requests"),
+                              paths->label("warmup-path")));
+        if (paths) {
+            options_.warmup_requests.clear();
+            for (const std::string& target : paths->values) {
+                if (const std::string_view wrong = wrong_with_target(target); !wrong.empty())
+                    usage(fmt::format("{}: '{}' {}", paths->label("warmup-path"), tinykvm::printable(target), wrong));
+                options_.warmup_requests.push_back({.method = "GET", .target = target, .fields = {}, .body = {}});
+            }
+        }
+        if (file) {
+            file->values = {absolute_path(folder_, file->values.front())};
+            options_.warmup_requests = read_warmup_requests(file->values.front());
+        }
     }
 
     void debugging() {

@@ -197,7 +197,7 @@ void tell_live(Connection& platform, bool activate, json& result, JsonEvents& ev
     for (const char* const key : {"name", "version", "etag", "live", "routes", "listen", "snapshot", "served", "url"})
         if (result.contains(key))
             object[key] = result.at(key);
-    events.emit(std::move(object));
+    events.emit(object);
 }
 
 // --strict-unique, of a snapshot that was built. The build has printed what repeats already.

@@ -8,7 +8,8 @@ namespace kvmserver::cli::platform {
 namespace {
 
 void add_health_path(std::vector<std::string>& words, const Manifest& manifest, const ConfigFile& config) {
-    if (!manifest.health.empty() && !config.settings.contains("warmup-path"))
+    if (!manifest.health.empty() && !config.settings.contains("warmup-path") &&
+        !config.settings.contains("warmup-requests"))
         words.insert(words.end(), {"--warmup-path", manifest.health});
 }
 

@@ -91,7 +91,7 @@ inline bool same(const Options& a, const Options& b) {
     return a.program == b.program && a.args == b.args && a.snapshot_file == b.snapshot_file && a.cwd == b.cwd &&
            a.env == b.env && a.threads == b.threads && a.ephemeral == b.ephemeral && a.warmup == b.warmup &&
            a.warmup_auto == b.warmup_auto && a.warmup_seconds == b.warmup_seconds && a.clock == b.clock &&
-           a.warmup_path == b.warmup_path && a.listen == b.listen && a.http == b.http && a.stats == b.stats &&
+           a.warmup_requests == b.warmup_requests && a.listen == b.listen && a.http == b.http && a.stats == b.stats &&
            a.level == b.level && a.cpu == b.cpu && a.check_reset == b.check_reset && a.reset == b.reset &&
            a.keep_working_memory == b.keep_working_memory && a.permissions == b.permissions && a.limits == b.limits &&
            a.given == b.given && same(a.verbose, b.verbose);

@@ -70,7 +70,10 @@ TEST_CASE("switches and plain values") {
     CHECK(told("-t 3").threads == 3);
     CHECK(told("-t 0").threads == kTestCpus);
     CHECK(told("--code-as-is").code_as_is);
-    CHECK(told("-w 7 --warmup-path /ready?x=1").warmup_path == "/ready?x=1");
+    CHECK(told("-w 7 --warmup-path /ready?x=1").warmup_requests.at(0).target == "/ready?x=1");
+    CHECK(told("--warmup-path /a --warmup-path /b").warmup_requests.at(1).target == "/b");
+    folder.write("w.http", "POST /a\n\nx\n");
+    CHECK(told("--warmup-requests w.http").warmup_requests.at(0).body == "x");
     CHECK(told("-w 7").warmup == 7);
     CHECK_FALSE(told("-w 7").warmup_auto);
     CHECK(told("-w auto --max-warmup-time 2.5").warmup_auto);
