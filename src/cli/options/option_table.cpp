@@ -39,7 +39,7 @@ constexpr OptionSpec kTable[] = {
     {.name = "late-env", .kind = Kind::repeated, .group = kOptions, .value = "K[=V]",
      .help = "the same, for `snaprun --env` to change", .without_effect = kSnaprun},
     {.name = "warmup", .letter = 'w', .kind = Kind::count_or_word, .group = kOptions, .value = "N|auto",
-     .fallback = "0", .help = "warm-up requests (of each path); auto: until they help no more", .without_effect = kSnaprun},
+     .fallback = "0", .help = "requests (of each path); auto: while they help", .without_effect = kSnaprun},
     {.name = "max-warmup-time", .kind = Kind::seconds, .group = kOptions, .value = "SEC", .fallback = "10",
      .help = "that `--warmup auto` may take", .without_effect = kSnaprun},
     {.name = "warmup-path", .kind = Kind::repeated, .group = kOptions, .value = "PATH", .fallback = "/",
