@@ -99,7 +99,10 @@ FunctionTable::Part FunctionTable::part_of(const store::FunctionSummary& functio
             const auto info = std::ranges::find(details.live_versions, live.version, &store::VersionInfo::number);
             if (info != details.live_versions.end() && info->snapshot != entry.snapshot) { // compressed anew
                 entry.snapshot = info->snapshot;
-                entry.version = nullptr;
+                if (entry.version && entry.version->facts().kept)
+                    pool_.restore_from(*entry.version, entry.snapshot); // its machine is not replaced for that
+                else
+                    entry.version = nullptr;
             }
             Values values = values_of(function.name, entry, details);
             const std::vector<Ceilings> ceilings = ceilings_of(function.name, entry);

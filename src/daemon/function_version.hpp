@@ -18,7 +18,7 @@ public:
         std::string name; // "hello v4"
         std::string function;
         std::uint64_t version = 0;
-        Digest snapshot;
+        Digest snapshot; // at first: see WorkerPool::restore_from()
         unsigned min = 0, max = 1; // request machines
         bool kept = false;         // one machine keeps its state; `max`: connections that it serves at once
         std::uint64_t idle_ns = 0; // before idle machines are stopped
@@ -30,7 +30,7 @@ public:
         std::string tenant;                    // whose copies of unpacked pages it gets
         std::shared_ptr<RequestRing> requests; // of all versions of the function; null: nobody wants to know
     };
-    explicit FunctionVersion(Facts facts) : facts_(std::move(facts)) {}
+    explicit FunctionVersion(Facts facts) : facts_(std::move(facts)), snapshot_(facts_.snapshot) {}
     const Facts& facts() const { return facts_; }
 
 private:
@@ -39,6 +39,7 @@ private:
     // Guarded by the pool's mutex:
     std::optional<request::FunctionId> id_; // the scheduler's id; nothing: unknown to it
     std::string last_failure_;
+    Digest snapshot_; // that its next process is restored from
 };
 
 } // namespace kvmserver::daemon

@@ -202,6 +202,10 @@ Scheduler::Live Scheduler::live(FunctionId id, Time now) const {
         live.worker = worker->id;
         live.machines = worker->machines.size();
         live.busy = worker->count(Machine::State::busy);
+        if (function.scale.kept) { // they are channels of one
+            live.machines = std::min<std::uint64_t>(live.machines, 1);
+            live.busy = std::min<std::uint64_t>(live.busy, 1);
+        }
     } else if (function.starting) {
         live.state = Live::State::starting;
     } else if (now < function.retry_at) {

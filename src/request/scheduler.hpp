@@ -32,6 +32,9 @@ struct Scale {
     Time idle_ns = 0;          // machines and workers without a request for this long are stopped
     unsigned queue = 0;        // requests that may wait while all machines are busy
     Time queue_ns = 0;         // longest wait in the queue; 0: no limit
+    // What is called machines here are the channels of one machine that keeps its state and serves `max` requests at
+    // once. Only the first counts in the total, and none is taken away for other functions.
+    bool kept = false;
 };
 
 // Actions for the owner. Each names what the owner already knows, except that StartWorker and AddMachine introduce a

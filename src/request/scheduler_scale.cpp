@@ -46,7 +46,7 @@ void Scheduler::want_capacity(Function& function, Time now, Actions& out) {
     if (!worker->ready)
         return; // its machine may suffice: requests are shorter than a start
     if (worker->staying() < function.scale.max && function.queue.size() > worker->count(Machine::State::starting) &&
-        take_budget(function, now, out))
+        (function.scale.kept || take_budget(function, now, out)))
         add_machine(*worker, now, out);
 }
 
@@ -70,7 +70,8 @@ bool Scheduler::evict_one(Time now, Actions& out) {
     Machine* oldest = nullptr;
     for (const auto& [id, worker] : workers_) {
         const Function& function = *worker->function;
-        if (worker->stopping || worker->idle.empty() || (worker->staying() <= function.scale.min && !function.retired))
+        if (worker->stopping || worker->idle.empty() || function.scale.kept ||
+            (worker->staying() <= function.scale.min && !function.retired))
             continue;
         Machine* const first = worker->idle.front();
         if (!oldest || first->last_used < oldest->last_used)
@@ -93,7 +94,7 @@ void Scheduler::serve_starved(Time now, Actions& out) {
 // Whether a request of another function has waited for longer, and fewer machines are closing than functions are
 // waiting.
 bool Scheduler::should_yield(const Function& function) const {
-    if (starved_.size() <= closing_)
+    if (starved_.size() <= closing_ || function.scale.kept)
         return false;
     return std::ranges::any_of(starved_, [&](FunctionId id) {
         const Function& other = *functions_.at(id);
@@ -232,8 +233,9 @@ void Scheduler::remove(Machine& machine, Actions& out) {
         --closing_;
     if (machine.request)
         finish(machine, true, out);
-    --machine_count_;
     std::erase(machine.worker->machines, &machine);
+    if (!machine.worker->function->scale.kept || machine.worker->machines.empty())
+        --machine_count_;
     machines_.erase(MachineId{machine.id});
 }
 

@@ -1,4 +1,4 @@
-// A server that remembers: GET /count, /hold (never answered), /spin. It serves all clients at once, and waits for nothing else.
+// A server that remembers: GET /count, /hold (never answered), /spin, /exit. It serves all clients at once, and waits for nothing else.
 #include "server.h"
 
 #include <poll.h>
@@ -19,6 +19,7 @@ int main(int argc, char **argv) {
             head[bytes > 0 ? bytes : 0] = 0;
             if (strstr(head, " /hold ")) continue;
             while (strstr(head, " /spin ")) {}
+            if (strstr(head, " /exit ")) return 3;
             if (bytes > 0) {
                 char text[128], number[16];
                 const int digits = snprintf(number, sizeof number, "%d\n", ++count);
