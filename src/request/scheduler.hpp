@@ -99,6 +99,8 @@ public:
 
     void worker_started(WorkerId worker, Time now, Actions& out);
     void start_failed(WorkerId worker, Time now, Actions& out);
+    // The worker is ending by itself: it gets no more requests. worker_exited() follows.
+    void worker_ending(WorkerId worker, Time now);
     // `as_wanted`: the worker ended because of StopWorker, without an error.
     void worker_exited(WorkerId worker, bool as_wanted, Time now, Actions& out);
     // The machine is clean and can take a request; a request that it had is finished. Returns false and changes nothing

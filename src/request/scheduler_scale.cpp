@@ -43,10 +43,10 @@ void Scheduler::want_capacity(Function& function, Time now, Actions& out) {
             start(function, out);
         return;
     }
-    if (!worker->ready)
+    if (!worker->ready || worker->ending)
         return; // its machine may suffice: requests are shorter than a start
     if (worker->staying() < function.scale.max && function.queue.size() > worker->count(Machine::State::starting) &&
-        (function.scale.kept || take_budget(function, now, out)))
+        (worker->shares() || take_budget(function, now, out)))
         add_machine(*worker, now, out);
 }
 
@@ -128,6 +128,17 @@ void Scheduler::worker_started(WorkerId id, Time now, Actions& out) {
         stop_worker(worker, now, out);
     else
         maybe_end(function, now, out);
+}
+
+void Scheduler::worker_ending(WorkerId id, Time now) {
+    const auto found = workers_.find(id);
+    if (found == workers_.end())
+        return;
+    Worker& worker = *found->second;
+    worker.ending = true;
+    for (Machine* machine : worker.machines)
+        if (machine->state == Machine::State::idle || machine->state == Machine::State::starting)
+            mark_closing(*machine, now);
 }
 
 // The worker never became ready: waiting requests are refused, and the next start is delayed.
@@ -234,8 +245,7 @@ void Scheduler::remove(Machine& machine, Actions& out) {
     if (machine.request)
         finish(machine, true, out);
     std::erase(machine.worker->machines, &machine);
-    if (!machine.worker->function->scale.kept || machine.worker->machines.empty())
-        --machine_count_;
+    machine_count_ -= !machine.worker->shares();
     machines_.erase(MachineId{machine.id});
 }
 
@@ -268,8 +278,8 @@ void Scheduler::keep_minimum(Function& function, Time now, Actions& out) {
         }
         return;
     }
-    while (worker->ready && worker->staying() < min && room()) {
-        ++machine_count_;
+    while (worker->ready && !worker->ending && worker->staying() < min && room()) {
+        machine_count_ += !worker->shares();
         add_machine(*worker, now, out);
     }
 }

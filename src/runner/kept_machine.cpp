@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "src/event_loop/overrun.hpp"
+#include "src/protocol/worker_messages.hpp"
 #include "src/setup/report.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/machine/clock.hpp"
@@ -91,6 +92,10 @@ void KeptMachine::fail(LoopEnd how) {
         note_line(fmt::format("{}: a request {}; {}", name_, overrun_text(loop_.overrun(), setup_.env.limits), kLost));
     }
     failing_ = true;
+    protocol::Message ending;
+    ending.kind = protocol::Kind::ending;
+    for (const Channel& channel : channels_)
+        protocol::send(channel.socket.get(), ending);
     loop_.fail_connections(outcome);
 }
 
