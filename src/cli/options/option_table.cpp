@@ -65,6 +65,8 @@ constexpr OptionSpec kTable[] = {
     {.name = "parent", .kind = Kind::count, .value = "FD", .help = "a socket, for --early", .offered = kSnapshot,
      .in_file = false}, // for `deploy`
     {.name = "dev", .help = "serve what a snapshot would hold", .offered = kRun, .in_file = false}, // for `dev`
+    {.name = "dev-kept", .help = "as --dev, but one machine that keeps its state", .offered = kRun,
+     .in_file = false}, // for `dev`
 
     {.name = "ephemeral", .letter = 'e', .group = kServing, .help = "reset the machine after each connection",
      .without_effect = kSnapshot},
