@@ -18,7 +18,7 @@ public:
         std::string name; // "hello v4"
         std::string function;
         std::uint64_t version = 0;
-        Digest snapshot; // at first: see WorkerPool::restore_from()
+        Digest snapshot;           // at first: see WorkerPool::restore_from()
         unsigned min = 0, max = 1; // request machines
         bool kept = false;         // one machine keeps its state; `max`: connections that it serves at once
         std::uint64_t idle_ns = 0; // before idle machines are stopped

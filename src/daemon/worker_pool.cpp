@@ -392,7 +392,9 @@ std::vector<VersionLive> WorkerPool::live() const {
             one.version = worker->version->facts().version;
             one.state = "stopping";
             one.pid = worker->process->pid();
-            one.machines = static_cast<unsigned>(worker->machines.size());
+            const std::size_t machines = worker->machines.size();
+            one.machines =
+                static_cast<unsigned>(worker->version->facts().kept ? std::min<std::size_t>(1, machines) : machines);
         }
     return all;
 }

@@ -31,7 +31,8 @@ void EventLoop::heard(Client& c) {
     c.asked = true;
 }
 
-// When the next client has waited for too long. A program may wait for its own timers and for peers, as in what_counts().
+// When the next client has waited for too long. A program may wait for its own timers and for peers, as in
+// what_counts().
 std::uint64_t EventLoop::next_overdue(bool stuck) const {
     std::uint64_t next = kForever;
     for (const Client& c : clients_) {

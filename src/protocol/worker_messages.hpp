@@ -19,8 +19,8 @@
 // or the socket's end. `ready` follows once the machine is clean. If others wait for the machine, `reply` and `ready`
 // may come in one message, since machine time is then scarcer than the client's time. `cancel` says that nobody waits
 // for the reply any longer; it may arrive after the reply was sent.
-// A machine that keeps its state has one channel for each request that it serves at once. If it ends by itself, it sends
-// `ending` on all of them, before any `ended`: the process takes no more requests.
+// A machine that keeps its state has one channel for each request that it serves at once. If it ends by itself, it
+// sends `ending` on all of them, before any `ended`: the process takes no more requests.
 //
 // Examiners. A process that examines a snapshot (src/runner/examiner.hpp) also gets `jail`, then one of: `examine` with
 // the snapshot's file, `examine_pieces` with the list of its pieces followed by `pieces`, or `describe`, the same for a

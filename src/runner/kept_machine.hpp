@@ -1,5 +1,6 @@
-// The one machine of a function that keeps its state ([function] ephemeral = false). It is never reset and serves several
-// connections at once, each over a channel of its own, so that the daemon treats it as it treats request machines.
+// The one machine of a function that keeps its state ([function] ephemeral = false). It is never reset and serves
+// several connections at once, each over a channel of its own, so that the daemon treats it as it treats request
+// machines.
 #pragma once
 #include <cstdint>
 #include <list>
@@ -27,7 +28,8 @@ public:
     void end();                          // serve() returns when all channels are closed
     void stop();                         // serve() returns at once; what is in flight fails
 
-    // On its own thread: serves until end() or stop(). Returns false if the program ended by itself; a line was printed.
+    // On its own thread: serves until end() or stop(). Returns false if the program ended by itself; a line was
+    // printed.
     bool serve();
 
 private:

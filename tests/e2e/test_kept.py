@@ -3,15 +3,19 @@ import concurrent.futures
 import contextlib
 import http.client
 import json
+import os
 import pathlib
+import shutil
+import signal
 import socket
 
 import admin
 import harness
 import pytest
-from serving import gone
+from serving import gone, pid_of_listener
 
 KEPT = "ephemeral = false\n"
+LOST = "its machine ends, and what it kept is lost"
 GUESTS = harness.BUILD / "tests/e2e"
 
 
@@ -189,6 +193,66 @@ def test_a_new_version_begins_anew_and_the_old_one_finishes(store, serve, node) 
         waits.close()
     harness.wait_until(lambda: gone(old), "the old version's machine has ended")
     assert daemon.text("probe", "/count") == "2"
+
+
+def test_the_example_counts_for_each_tenant(store, serve, node, tmp_path) -> None:
+    folder = shutil.copytree(harness.ROOT / "functions/node-counter", tmp_path / "counter")
+    file = folder / "kvmserver.toml"
+    file.write_text(file.read_text().replace('"node"', json.dumps(node["argv"][0])))
+    daemon = serve()
+    assert store.ok("deploy", folder, "-q")
+    said = [daemon.text("counter", f"/{tenant}") for tenant in ("acme", "acme", "globex")]
+    assert said == ["acme 1\n", "acme 2\n", "globex 1\n"]
+    assert json.loads(daemon.text("counter", "/")) == {"acme": 2, "globex": 1}
+
+
+def test_new_values_begin_anew_and_say_so(keeps, serve, store) -> None:
+    daemon = serve()
+    assert keeps().status == 0 and daemon.text("keeps", "/count") == "1\n"
+    ((old,),) = daemon.processes().values()
+    store.ok("env", "set", "keeps", "COLOUR=red")
+    harness.wait_until(lambda: gone(old), "the machine with the old environment has ended")
+    assert daemon.text("keeps", "/count") == "1\n"
+    assert logged(store, "keeps", LOST)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGUSR2])
+def test_another_daemon_begins_anew_and_it_is_told(store, serve, node, how: int) -> None:
+    daemon = serve()
+    store.deploy_probe(node, "probe", settings=KEPT)
+    assert [daemon.text("probe", "/count") for _ in range(2)] == ["1", "2"]
+    with contextlib.closing(hold(daemon, "probe", "/sleep/300")) as sleeps:
+        harness.wait_until(lambda: live(store, "probe")["in_flight"] == 1, "it is in the machine")
+        daemon.popen.send_signal(how)
+        assert b"probe slept" in reply_on(sleeps)
+    assert daemon.wait().status == 0
+    assert LOST in daemon.err
+    if how == signal.SIGTERM:
+        daemon = serve()
+    assert daemon.text("probe", "/count") == "1"
+    assert logged(store, "probe", LOST)
+    if how == signal.SIGUSR2:
+        successor = pid_of_listener(daemon.port)
+        os.kill(successor, signal.SIGTERM)
+        harness.wait_until(lambda: gone(successor), "the successor has ended")
+
+
+def test_others_that_want_machines_do_not_take_it(keeps, serve) -> None:
+    daemon = serve("--max-machines", "1", "--idle", "0.1")
+    assert keeps().status == 0 and daemon.text("keeps", "/count") == "1\n"
+    assert keeps("", "[function.scale]\nqueue-timeout = \"100ms\"\n", name="other", stays=False).status == 0
+    assert daemon.ask("other", "/count").problem["code"] == "queue-timeout"
+    assert daemon.text("keeps", "/count") == "2\n"
+
+
+def test_it_is_shown_where_functions_are(keeps, serve, store) -> None:
+    daemon = serve()
+    assert keeps().status == 0 and keeps(name="forgets", stays=False).status == 0
+    assert daemon.text("keeps", "/count") == "1\n"
+    assert {one["name"]: one["keeps_state"] for one in store.json("list")["functions"]} == {"keeps": True, "forgets": False}
+    assert "ready, keeps state" in store.ok("describe", "keeps") and "keeps state" not in store.ok("describe", "forgets")
+    shown = live(store, "keeps")
+    assert (shown["machines"], shown["busy"]) == (1, 0)
 
 
 @pytest.mark.parametrize("settings, said", [

@@ -54,6 +54,8 @@ State state_of(const json& function, const json& live) {
         if (one.at("state") == "failing")
             state.word = "failing";
     }
+    if (function.value("keeps_state", false)) // absent: an older daemon
+        state.word += ", keeps state";
     return state;
 }
 

@@ -41,7 +41,8 @@ public:
 
 private:
     void read_function(const toml::table& function) {
-        warn_unknown(function, "function", {"name", "routes", "secrets", "env", "scale", "hooks", "build", "versions", "ephemeral"});
+        warn_unknown(function, "function",
+                     {"name", "routes", "secrets", "env", "scale", "hooks", "build", "versions", "ephemeral"});
         const toml::node* const ephemeral = function.get("ephemeral");
         if (ephemeral && !ephemeral->is_boolean())
             fail(*ephemeral, "function.ephemeral must be true or false");

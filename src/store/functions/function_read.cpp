@@ -50,6 +50,15 @@ std::vector<ToCompress> Functions::to_compress() {
     return all;
 }
 
+namespace {
+
+constexpr std::string_view kKept =
+    "SELECT DISTINCT t.function FROM traffic t JOIN version v ON v.function = t.function "
+    "AND v.number = t.number WHERE json_valid(v.manifest) "
+    "AND json_extract(v.manifest, '$.function.ephemeral') = 0";
+
+} // namespace
+
 std::vector<FunctionSummary> Functions::list() {
     auto index = store_.index();
     const Transaction same_moment(*index, Transaction::Kind::read);
@@ -80,6 +89,7 @@ std::vector<FunctionSummary> Functions::list() {
          [](FunctionSummary& function, const Statement& row) {
              function.routes.push_back({row.text(1), row.text(2)});
          });
+    each(kKept, [](FunctionSummary& function, const Statement&) { function.kept = true; });
     return functions;
 }
 
@@ -99,6 +109,7 @@ FunctionDetails Functions::describe(const std::string& name) {
     for (const auto& [secret, value] : function.secrets)
         details.secrets.push_back(secret);
     details.versions = version_numbers(*index, id).size();
+    details.kept = index->prepare(std::string(kKept) + " AND t.function = ?").bind(id).step();
     auto live = index->prepare(std::string(kVersionColumns) + "AND t.percent IS NOT NULL ORDER BY v.number");
     for (live.bind(id); live.step();)
         details.live_versions.push_back(read_version(live, *index));

@@ -429,7 +429,8 @@ void check(const Owner& owner, const std::vector<FunctionId>& functions) {
     for (const auto& [id, worker] : owner.workers)
         counted += !worker.started;
     for (const auto& [id, machine] : owner.machines)
-        counted += !owner.scales.at(owner.workers.at(machine.worker).function).kept || kept.insert(machine.worker).second;
+        counted +=
+            !owner.scales.at(owner.workers.at(machine.worker).function).kept || kept.insert(machine.worker).second;
     REQUIRE(owner.scheduler.machines() == counted);
     if (owner.scheduler.max_machines() != 0)
         REQUIRE(owner.scheduler.machines() <= owner.scheduler.max_machines());
@@ -437,8 +438,9 @@ void check(const Owner& owner, const std::vector<FunctionId>& functions) {
     for (const FunctionId function : functions) {
         std::uint64_t idle = 0, staying = 0, waiting = 0;
         for (const auto& [id, machine] : owner.machines)
-            if (const auto worker = owner.workers.at(machine.worker);
-                worker.function == function && !worker.stopped && !worker.ending && machine.state != MachineState::closing) {
+            if (const auto worker = owner.workers.at(machine.worker); worker.function == function && !worker.stopped &&
+                                                                      !worker.ending &&
+                                                                      machine.state != MachineState::closing) {
                 ++staying;
                 idle += machine.state == MachineState::idle;
             }
