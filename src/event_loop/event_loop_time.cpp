@@ -46,10 +46,10 @@ std::uint64_t EventLoop::next_overdue(bool stuck) const {
     return next;
 }
 
-// Whether a client has waited for too long, and in all this time the machine has neither waited nor answered another.
+// Whether a client has waited for too long, and for as long the machine has neither waited nor sent anything.
 bool EventLoop::hangs(std::uint64_t now_ns) const {
     return std::ranges::any_of(clients_, [&](const Client& c) {
-        return c.closed && c.asked && c.limit_ns && now_ns >= c.heard_ns + c.limit_ns && alive_ns_ < c.heard_ns;
+        return c.closed && c.asked && c.limit_ns && now_ns >= std::max(c.heard_ns, alive_ns_) + c.limit_ns;
     });
 }
 

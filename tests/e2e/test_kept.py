@@ -61,6 +61,7 @@ def reply_on(client: socket.socket) -> bytes:
     return reply.read()
 
 
+@pytest.mark.emulated
 def test_it_counts_on_from_request_to_request(keeps, serve) -> None:
     daemon = serve()
     assert keeps("warmup = 0\n").status == 0 and keeps(name="forgets", stays=False).status == 0
@@ -131,6 +132,7 @@ def test_long_bodies_and_websockets_beside_each_other(store, serve, node) -> Non
         assert daemon.text("probe", "/meet/2") == "met\n" and waits.recv(1000).startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.emulated
 def test_what_is_above_its_concurrency_waits(store, keeps, serve) -> None:
     daemon = serve()
     assert keeps(settings="[function.scale]\nconcurrency = 2\n").status == 0
@@ -157,6 +159,7 @@ def test_an_end_of_the_program_begins_anew_and_says_what_is_lost(store, serve, n
     assert logged(store, "probe", "exited with status 3; what it kept is lost, and it starts again from its snapshot")
 
 
+@pytest.mark.emulated
 def test_a_request_that_computes_for_ever_ends_with_its_machine(keeps, serve, store) -> None:
     daemon = serve()
     assert keeps("max-request-time = 1\n").status == 0
@@ -164,6 +167,8 @@ def test_a_request_that_computes_for_ever_ends_with_its_machine(keeps, serve, st
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         replies = list(pool.map(lambda _: daemon.ask("keeps", "/spin").problem["code"], range(2)))
     assert replies == ["request-timeout"] * 2
+    assert daemon.text("keeps", "/count") == "1\n"
+    assert daemon.ask("keeps", "/nap").problem["code"] == "request-timeout"
     assert daemon.text("keeps", "/count") == "1\n"
     assert logged(store, "keeps", "it computed for 1 s (--max-request-time); what it kept is lost")
 
@@ -238,7 +243,7 @@ def test_another_daemon_begins_anew_and_it_is_told(store, serve, node, how: int)
 
 
 def test_others_that_want_machines_do_not_take_it(keeps, serve) -> None:
-    daemon = serve("--max-machines", "1", "--idle", "0.1")
+    daemon = serve("--max-vms", "1", "--idle", "0.1")
     assert keeps().status == 0 and daemon.text("keeps", "/count") == "1\n"
     assert keeps("", "[function.scale]\nqueue-timeout = \"100ms\"\n", name="other", stays=False).status == 0
     assert daemon.ask("other", "/count").problem["code"] == "queue-timeout"

@@ -1,4 +1,5 @@
-// A server that remembers: GET /count, /hold (never answered), /spin, /exit. It serves all clients at once, and waits for nothing else.
+// A server that remembers: GET /count, /hold (never answered), /spin, /nap (before it spins), /exit. It serves all clients
+// at once, and waits for nothing else.
 #include "server.h"
 
 #include <poll.h>
@@ -18,7 +19,8 @@ int main(int argc, char **argv) {
             const ssize_t bytes = read(fds[i].fd, head, sizeof head - 1);
             head[bytes > 0 ? bytes : 0] = 0;
             if (strstr(head, " /hold ")) continue;
-            while (strstr(head, " /spin ")) {}
+            if (strstr(head, " /nap ")) poll(NULL, 0, 50);
+            while (strstr(head, " /spin ") || strstr(head, " /nap ")) {}
             if (strstr(head, " /exit ")) return 3;
             if (bytes > 0) {
                 char text[128], number[16];
