@@ -98,7 +98,8 @@ def test_it_stays_when_its_snapshot_is_compressed_anew(keeps, store, serve) -> N
         (now,) = store.json("versions", "keeps")["versions"]
         return now if now["snapshot"] != hurried["snapshot"] else None
     harness.wait_until(compressed, "it is compressed")
-    assert daemon.text("keeps", "/count") == "2\n" and daemon.processes() == pids
+    assert keeps(name="other", stays=False).status == 0 and daemon.text("other", "/count")  # the daemon has seen both
+    assert daemon.text("keeps", "/count") == "2\n" and daemon.processes()["keeps v1"] == pids["keeps v1"]
     assert daemon.ask("keeps", "/exit").problem["code"] == "program-failed"
     assert daemon.text("keeps", "/count") == "1\n"  # from the new one: the old one is gone from the store
 
