@@ -283,6 +283,8 @@ TEST_CASE("channels of one machine that keeps its state count as one, and the la
     for (const MachineId id : owner.machines_in(MachineState::closing))
         owner.gone(id);
     CHECK(owner.machines_in(MachineState::idle).size() == 1);
+    owner.ready(*owner.requests[owner.ask(kept)].machine);
+    CHECK(owner.machines_in(MachineState::idle).size() == 1); // although somebody has waited for longer
     CHECK(owner.requests[waits].state == State::waiting);
     CHECK(owner.scheduler.machines() == 1);
     CHECK(owner.wrong.empty());
