@@ -243,12 +243,14 @@ def test_another_daemon_begins_anew_and_it_is_told(store, serve, node, how: int)
         harness.wait_until(lambda: gone(successor), "the successor has ended")
 
 
-def test_others_that_want_machines_do_not_take_it(keeps, serve) -> None:
+def test_others_that_want_machines_do_not_take_it(keeps, serve, store) -> None:
     daemon = serve("--max-vms", "1", "--idle", "0.1")
     assert keeps().status == 0 and daemon.text("keeps", "/count") == "1\n"
-    assert keeps("", "[function.scale]\nqueue-timeout = \"100ms\"\n", name="other", stays=False).status == 0
-    assert daemon.ask("other", "/count").problem["code"] == "queue-timeout"
-    assert daemon.text("keeps", "/count") == "2\n"
+    assert keeps(name="other", stays=False).status == 0
+    with contextlib.closing(hold(daemon, "other", "/count")):
+        harness.wait_until(lambda: live(store, "other")["queued"] == 1, "another function waits for a machine")
+        assert [daemon.text("keeps", "/count") for _ in range(3)] == ["2\n", "3\n", "4\n"]
+    assert list(daemon.processes()) == ["keeps v1"]
 
 
 def test_it_is_shown_where_functions_are(keeps, serve, store) -> None:
