@@ -14,6 +14,8 @@
 namespace kvmserver::admin {
 namespace {
 
+constexpr std::uint64_t kMaxPage = 10'000; // functions
+
 Headers etag_header(const std::string& etag) { return {{"ETag", '"' + etag + '"'}}; }
 
 struct Wanted {
@@ -76,11 +78,24 @@ std::vector<Excess> require_grants(Call& call, const Grants& grants, const Wante
 } // namespace
 
 void list_functions(Call& call) {
+    const auto limit = call.query_number("limit");
+    if (limit && (*limit == 0 || *limit > kMaxPage))
+        throw store::BadValue(fmt::format("limit: it is not from 1 to {}", kMaxPage));
+    const auto some = store::Functions(call.store())
+                          .list({.after = call.query("after").value_or(""),
+                                 .prefix = call.who.prefix(),
+                                 .limit = static_cast<std::size_t>(limit ? *limit + 1 : 0)}); // is there a next page?
     auto all = json::array();
-    for (const store::FunctionSummary& function : store::Functions(call.store()).list())
+    for (const store::FunctionSummary& function : some)
         if (call.who.allows(store::kScopeRead, function.name))
             all.push_back(ops::summary_json(function));
-    call.reply(200, {{"functions", all}});
+    json reply;
+    if (limit && all.size() > *limit) {
+        all.erase(all.size() - 1);
+        reply["next"] = all.back()["name"];
+    }
+    reply["functions"] = std::move(all);
+    call.reply(200, reply);
 }
 
 void describe_function(Call& call) {

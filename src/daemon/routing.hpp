@@ -1,6 +1,11 @@
 // Finds the function that a request is for.
 #pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <shared_mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,29 +19,40 @@ class FunctionVersion; // function_version.hpp
 struct Share {
     std::shared_ptr<FunctionVersion> version;
     unsigned percent = 0;
+    bool operator==(const Share&) const = default;
 };
 
 struct Destination {
     std::string function;
-    std::vector<Share> shares; // add up to 100 percent; empty: nothing is live
+    std::int64_t created = 0;         // of the function: ms since 1970
+    std::vector<Share> shares;        // add up to 100 percent; empty: nothing is live
+    std::vector<store::Route> routes; // that lead here
+    bool operator==(const Destination&) const = default;
 };
 
-// Immutable after sort(). The most specific route wins: an exact host before "*.x" (longer ones first) before any host;
-// for equal hosts the longest path.
+// The most specific route wins: an exact host before "*.x" (longer ones first) before any host; for equal hosts the
+// longest path. Thread-safe. A search takes a few comparisons per part of the host, however many routes there are, and
+// a change costs as much as the routes that it changes.
 class RoutingTable {
 public:
-    void add(const store::Route& route, std::shared_ptr<const Destination> destination);
-    void sort();
-    // Null if no route matches.
-    const Destination* find(std::string_view host, std::string_view path) const;
-    std::size_t functions = 0;
+    struct Change {
+        std::shared_ptr<const Destination> before, after; // of one function; null: it is not there
+    };
+    // Makes all changes at once: no search sees some of them only.
+    void change(std::span<const Change> changes);
+    // Null if no route matches. `host` is in lower case and has no port.
+    std::shared_ptr<const Destination> find(std::string_view host, std::string_view path) const;
 
 private:
-    struct Entry {
-        store::Route route;
-        std::shared_ptr<const Destination> destination;
-    };
-    std::vector<Entry> entries_;
+    // By the path. The keys are in the destinations.
+    using Paths = std::map<std::string_view, std::shared_ptr<const Destination>>;
+    using Hosts = std::map<std::string, Paths, std::less<>>;
+    Hosts& hosts_for(const std::string& pattern) { return pattern.starts_with("*.") ? wild_ : exact_; }
+    void remove(const std::shared_ptr<const Destination>& destination);
+    void add(const std::shared_ptr<const Destination>& destination);
+
+    mutable std::shared_mutex mutex_; // guards the following
+    Hosts exact_, wild_;              // "": any host; "*.x" is in wild_, as ".x"
 };
 
 } // namespace kvmserver::daemon

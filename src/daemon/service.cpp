@@ -16,6 +16,7 @@
 #include <cstring>
 #include <exception>
 #include <random>
+#include <set>
 #include <tuple>
 
 #include "src/common/clock.hpp"
@@ -178,10 +179,12 @@ void Service::start() {
 }
 
 void Service::refresh() {
-    if (!table_.refresh(false))
-        return;
+    switch (table_.refresh(false)) {
+    case FunctionTable::Read::nothing: return;
+    case FunctionTable::Read::some: measurements_.change([this] { return table_.changes(); }); break;
+    case FunctionTable::Read::all: measurements_.keep([this] { return table_.functions(); }); break;
+    }
     recompressor_.look();
-    measurements_.keep([this] { return table_.functions(); });
 }
 
 void Service::drain(std::chrono::milliseconds patience) {
@@ -232,14 +235,13 @@ void Service::on_reload(std::function<void()> action) {
 
 std::unique_ptr<http::Lease> Service::connect(const http::RequestInfo& request,
                                               std::shared_ptr<http::RequestWaiter> waiter) {
-    const auto table = table_.get();
     const std::string host = host_name(request.head.host);
-    const Destination* destination = table->find(host, request.head.path);
+    const auto destination = table_.routes().find(host, request.head.path);
     if (!destination) {
         request::Circumstances of;
         of.reason = host + std::string(request.head.path);
         request::Problem problem = problem_for(request::Outcome::no_route, of);
-        if (table->functions == 0)
+        if (table_.size() == 0)
             problem.hint = "Nothing is deployed yet: `kvmserver deploy` makes a function.";
         waiter->failed(std::move(problem));
         return nullptr;
@@ -290,9 +292,10 @@ void Service::finished(const http::RequestRecord& record) {
 void Service::log(const AccessRecord& record, request::Outcome outcome, const Request& request, std::string_view method,
                   std::string_view target) {
     const FunctionVersion::Facts& facts = request.version->facts();
-    if (facts.requests) // queries are not kept: they hold more secrets than paths
-        facts.requests->add({record.ms, facts.version, record.status, outcome, record.total_us, method,
-                             target.substr(0, target.find('?')), request.request_id});
+    // Queries are not kept: they hold more secrets than paths.
+    request.version->requests(logs_.requests())
+        .add({record.ms, facts.version, record.status, outcome, record.total_us, method,
+              target.substr(0, target.find('?')), request.request_id});
 }
 
 void Service::refused(http::Refusal why) {
@@ -335,7 +338,7 @@ DaemonInfo Service::info() const {
     info.port = port_;
     info.tls = !options_.certificate.empty();
     info.started_ms = started_ms_;
-    info.functions = table_.get()->functions;
+    info.functions = table_.size();
     const WorkerPool::Sums sums = pool_.sums();
     info.processes = sums.processes;
     info.machines = sums.machines;
@@ -344,19 +347,23 @@ DaemonInfo Service::info() const {
     return info;
 }
 
-std::vector<VersionLive> Service::live() const {
+std::vector<VersionLive> Service::live(bool running) const {
     std::vector<VersionLive> all = pool_.live();
-    auto shares = table_.shares();
+    std::set<std::pair<std::string, std::uint64_t>> run;
     for (VersionLive& one : all) {
         if (one.pid != 0)
             read_memory(one);
-        const auto share = shares.find({one.function, one.version});
-        if (share == shares.end() || one.state == "stopping")
+        if (one.state == "stopping")
             continue;
-        one.percent = share->second;
-        shares.erase(share);
+        if (const auto share = table_.share(one.function, one.version)) {
+            one.percent = *share;
+            run.emplace(one.function, one.version);
+        }
     }
+    const auto shares = running ? std::map<std::pair<std::string, std::uint64_t>, unsigned>() : table_.shares();
     for (const auto& [key, percent] : shares) {
+        if (run.contains(key))
+            continue;
         VersionLive& one = all.emplace_back();
         one.function = key.first;
         one.version = key.second;

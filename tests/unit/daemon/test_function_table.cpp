@@ -15,7 +15,6 @@
 #include "tests/unit/daemon/functions.hpp"
 
 using namespace kvmserver;
-using daemon::Destination;
 using daemon::FunctionVersion;
 using daemon::Share;
 
@@ -35,8 +34,7 @@ public:
     }
     void refresh() { table.refresh(false); }
     std::vector<Share> shares(const std::string& host) {
-        const auto routes = table.get();
-        const Destination* found = routes->find(host, "/");
+        const auto found = table.routes().find(host, "/");
         return found ? found->shares : std::vector<Share>{};
     }
     // The only one that the host leads to.
@@ -64,10 +62,10 @@ TEST_CASE("a request is for the version that the store says is live, from the ne
     World world;
     world.refresh();
     CHECK(world.shares("a.example").empty());
-    CHECK(world.table.get()->functions == 0);
+    CHECK(world.table.size() == 0);
     world.deploy("a");
     world.refresh();
-    CHECK(world.table.get()->functions == 1);
+    CHECK(world.table.size() == 1);
     CHECK(world.live("a.example")->facts().name == "a v1");
     CHECK(world.live("a.example")->facts().snapshot == world.functions.hold.digest());
     world.deploy("a");
@@ -94,8 +92,8 @@ TEST_CASE("traffic is shared between versions as the store says") {
           std::map<std::pair<std::string, std::uint64_t>, unsigned>{{{"a", 1}, 30}, {{"a", 2}, 70}});
     world.store.set_traffic("a", {});
     world.refresh();
-    CHECK(world.table.get()->find("a.example", "/") != nullptr); // it is there
-    CHECK(world.shares("a.example").empty());                    // and nothing of it is live
+    CHECK(world.table.routes().find("a.example", "/") != nullptr); // it is there
+    CHECK(world.shares("a.example").empty());                      // and nothing of it is live
 }
 
 TEST_CASE("a version keeps its processes until what its program was given changes") {

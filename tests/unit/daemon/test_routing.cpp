@@ -1,6 +1,7 @@
 // Which function a request's host and path lead to.
 #include "src/daemon/routing.hpp"
 
+#include <array>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -20,12 +21,12 @@ public:
         for (const char* route : routes) {
             auto destination = std::make_shared<Destination>();
             destination->function = route;
-            table_.add(Route::parse(route), std::move(destination));
+            destination->routes = {Route::parse(route)};
+            table_.change(std::array{RoutingTable::Change{nullptr, std::move(destination)}});
         }
-        table_.sort();
     }
     std::string find(std::string_view host, std::string_view path) const {
-        const Destination* found = table_.find(host, path);
+        const auto found = table_.find(host, path);
         return found ? found->function : "";
     }
 
