@@ -121,7 +121,7 @@ void FunctionTable::take(const store::ServedFunction& function, Refresh& refresh
     }
     after->shares.shrink_to_fit();
     logs_.limit(function.name, log_bytes);
-    if (refresh.all) // only then it is asked who is missing
+    if (refresh.all && !functions_.empty()) // only then it is asked who is missing
         refresh.read.insert(function.name);
     if (!before || !(*before == *after))
         refresh.changes.push_back({before, std::move(after)});
@@ -210,7 +210,7 @@ std::vector<Ceilings> FunctionTable::ceilings_of(const std::string& function, co
 
 FunctionVersion::Facts FunctionTable::facts_of(const store::ServedFunction& function,
                                                const store::ServedVersion& version, const Secrets& secrets,
-                                               const std::vector<Ceilings>& ceilings) const {
+                                               const std::vector<Ceilings>& ceilings) {
     const FunctionSettings settings = function_settings(version.manifest);
     FunctionVersion::Facts facts;
     facts.name = fmt::format("{} v{}", function.name, version.number);
@@ -228,16 +228,16 @@ FunctionVersion::Facts FunctionTable::facts_of(const store::ServedFunction& func
         facts.queue = static_cast<unsigned>(std::min<std::uint64_t>(facts.queue, each.queue.value_or(facts.queue)));
     }
     facts.min = std::min(facts.min, facts.max);
-    facts.ceilings = ceilings_text(ceilings);
     facts.idle_ns = scale.idle_ns.value_or(defaults_.idle_ns);
     facts.queue_ns = scale.queue_ns;
-    facts.after_restore = settings.after_restore;
     std::vector<std::string> own;
     for (const auto& [name, value] : function.secrets)
         own.push_back(name);
-    facts.values = values_of(settings, function.env, secrets_of(function, version, secrets), own);
-    if (!defaults_.share_across_tenants)
-        facts.tenant = version.tenant;
+    Given given{settings.after_restore, values_of(settings, function.env, secrets_of(function, version, secrets), own),
+                ceilings_text(ceilings), defaults_.share_across_tenants ? "" : version.tenant};
+    if (*last_given_ != given)
+        last_given_ = SharedGiven(std::move(given));
+    facts.given = last_given_;
     return facts;
 }
 

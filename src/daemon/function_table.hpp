@@ -84,7 +84,7 @@ private:
     static std::vector<Ceilings> ceilings_of(const std::string& function, const store::ServedVersion& version,
                                              const CeilingsFile& file);
     FunctionVersion::Facts facts_of(const store::ServedFunction& function, const store::ServedVersion& version,
-                                    const Secrets& secrets, const std::vector<Ceilings>& ceilings) const;
+                                    const Secrets& secrets, const std::vector<Ceilings>& ceilings);
     std::shared_ptr<FunctionVersion> make_version(FunctionVersion::Facts facts);
     Place place_of(std::string_view function) const;
 
@@ -101,6 +101,7 @@ private:
     bool looked_ = false;
     std::unordered_map<std::string_view, Place> functions_; // by name, which is in the destination
     std::set<std::string> again_;                           // functions that could not be read
+    SharedGiven last_given_;                                // for versions that have the same
     std::map<std::string, Faults> faults_;                  // by function
     mutable std::vector<std::pair<Identity, bool>> changes_;
 };

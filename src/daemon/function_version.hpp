@@ -13,6 +13,26 @@
 
 namespace kvmserver::daemon {
 
+// What most versions of very many have in common: nothing of it. Equal ones can be one.
+struct Given {
+    std::string after_restore; // path of the hook; "": none
+    Values values;
+    std::string ceilings; // the most that it is granted (ceilings_text)
+    std::string tenant;   // whose copies of unpacked pages it gets
+    bool operator==(const Given&) const = default;
+};
+class SharedGiven {
+public:
+    SharedGiven() : SharedGiven(Given()) {}
+    explicit SharedGiven(Given given) : given_(std::make_shared<const Given>(std::move(given))) {}
+    const Given& operator*() const { return *given_; }
+    const Given* operator->() const { return given_.get(); }
+    bool operator==(const SharedGiven& other) const { return given_ == other.given_ || *given_ == *other.given_; }
+
+private:
+    std::shared_ptr<const Given> given_;
+};
+
 class FunctionVersion {
 public:
     struct Facts {
@@ -25,10 +45,7 @@ public:
         std::uint64_t idle_ns = 0; // before idle machines are stopped
         unsigned queue = 0;
         std::uint64_t queue_ns = 0;
-        std::string after_restore; // path of the hook; "": none
-        Values values;
-        std::string ceilings; // the most that it is granted (ceilings_text)
-        std::string tenant;   // whose copies of unpacked pages it gets
+        SharedGiven given;
         bool operator==(const Facts&) const = default;
     };
     // `requests`: those of the function, if there are any yet.
