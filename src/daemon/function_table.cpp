@@ -156,7 +156,7 @@ void FunctionTable::put_in_place(Refresh& refresh) {
         for (const Share& share : before ? before->shares : std::vector<Share>())
             if (share.version && !has(after.get(), *share.version))
                 retired.push_back(share.version);
-        if (before && after && before->created == after->created)
+        if (!looked_ || (before && after && before->created == after->created)) // at first functions() tells all
             continue;
         if (before) {
             logs_.forget(before->function);
@@ -165,6 +165,7 @@ void FunctionTable::put_in_place(Refresh& refresh) {
         if (after)
             changes_.emplace_back(Identity{after->function, after->created}, true);
     }
+    size_ = functions_.size();
     for (const auto& version : adopted)
         pool_.adopt(version);
     for (const auto& version : retired)
@@ -265,11 +266,6 @@ std::shared_ptr<FunctionVersion> FunctionTable::version(const std::string& funct
     auto made = make_version(std::move(facts));
     pool_.retire(made); // its process ends after the request
     return made;
-}
-
-std::size_t FunctionTable::size() const {
-    const std::lock_guard lock(mutex_);
-    return functions_.size();
 }
 
 FunctionTable::Place FunctionTable::place_of(std::string_view function) const {

@@ -1,5 +1,6 @@
 // The functions and versions that the store says are live, for routing.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -38,7 +39,7 @@ public:
 
     // Any thread.
     const RoutingTable& routes() const { return routes_; }
-    std::size_t size() const; // functions
+    std::size_t size() const { return size_; } // functions
 
     enum class Read { nothing, some, all };
     // Reads of the store what has changed; all of it at the first call, if `anyhow`, or if too much has changed.
@@ -95,6 +96,7 @@ private:
     const std::function<std::shared_ptr<const CeilingsFile>()> ceilings_;
     const std::function<void(const std::string&)> note_;
     RoutingTable routes_;
+    std::atomic<std::size_t> size_{0};
     mutable std::mutex mutex_; // guards the following
     std::int64_t seen_ = kNothing;
     std::int64_t last_change_ = 0; // store::Changes::last
