@@ -19,7 +19,7 @@ def filled(store: Store, snapshots, program) -> Store:
 
 @contextlib.contextmanager
 def either(store: Store, daemon: bool):
-    with Daemon(store) if daemon else contextlib.nullcontext() as running:
+    with contextlib.closing(Daemon(store)) if daemon else contextlib.nullcontext() as running:
         yield running
 
 
@@ -54,7 +54,7 @@ def test_a_page_has_so_many_functions_and_tells_how_to_get_the_next(filled, daem
 
 
 def test_a_page_tells_the_state_and_the_requests_of_its_functions(filled) -> None:
-    with Daemon(filled) as daemon:
+    with contextlib.closing(Daemon(filled)) as daemon:
         for name, count in (("alpha", 1), ("shop", 3)):
             for _ in range(count):
                 assert daemon.ask(name, "/").status == 200
@@ -73,7 +73,7 @@ def test_a_page_tells_the_state_and_the_requests_of_its_functions(filled) -> Non
 
 def test_a_page_of_a_tenant_is_full_and_of_its_functions_alone(filled) -> None:
     token = filled.json("token", "create", "shop", "--scope", "read", "--prefix", "shop")["token"]
-    with Daemon(filled):
+    with contextlib.closing(Daemon(filled)):
         first = get(filled, "/v1/functions?limit=2", token).json
         assert [one["name"] for one in first["functions"]] == ["shop", "shop-a"] and first["next"] == "shop-a"
         rest = get(filled, "/v1/functions?limit=2&after=shop-a", token).json
@@ -85,5 +85,5 @@ def test_what_is_no_page_is_refused(filled) -> None:
                         (["--limit", "2", "--sort", "created"], "--limit: pages are by name")):  # fmt: skip
         done = filled("list", *words)
         assert done.status == 2 and said in done.error, done
-    with Daemon(filled):
+    with contextlib.closing(Daemon(filled)):
         get(filled, "/v1/functions?limit=10001").problem(400, "bad-value")
