@@ -92,9 +92,10 @@ void Measurements::add_pending(Points& points, const std::string& function, cons
 void Measurements::write_at(std::int64_t minute) {
     Sums now = sums();
     std::map<FunctionIdentity, Counts> more;
-    for (const FunctionIdentity& function : functions_)
-        if (const Counts counts = pending(function.first, now); counts.requests != 0)
-            more.emplace(function, counts);
+    for (const auto& [name, sum] : now) // these are few where functions are very many
+        if (const auto at = functions_.lower_bound({name, 0}); at != functions_.end() && at->first == name)
+            if (const Counts counts = pending(name, now); counts.requests != 0)
+                more.emplace(*at, counts);
     if (more.empty() || with_file([&](MeasurementFile& file) { file.add(minute, more, options_.max_points); }))
         written_ = std::move(now);
 }

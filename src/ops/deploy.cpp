@@ -42,9 +42,9 @@ void check_version(const DeployPlan& plan, const DeployChange& change) {
 void check_routes(const DeployPlan& plan, const DeployChange& change, store::Functions& functions) {
     if (!change.routes)
         return;
-    for (const store::RouteOwner& owned : functions.routes())
-        if (owned.function != plan.name && std::ranges::find(*change.routes, owned.route) != change.routes->end())
-            throw store::RouteTaken(owned.route.text(), owned.function);
+    for (const Route& route : *change.routes)
+        if (const auto owner = functions.owner(route); owner && *owner != plan.name)
+            throw store::RouteTaken(route.text(), *owner);
 }
 
 // Returns [function.env] of a stored manifest.

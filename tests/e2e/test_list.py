@@ -2,6 +2,7 @@
 import contextlib
 import pathlib
 
+import harness
 import pytest
 from admin import Reply, UnixConnection
 from serving import Daemon, Store
@@ -58,7 +59,11 @@ def test_a_page_tells_the_state_and_the_requests_of_its_functions(filled) -> Non
         for name, count in (("alpha", 1), ("shop", 3)):
             for _ in range(count):
                 assert daemon.ask(name, "/").status == 200
-        for page in (["--limit", "4"], [], ["--after", ""]):
+        def counted() -> dict:  # a request is counted when its machine is clean
+            return {one["function"]: one["requests"] for one in get(filled, "/v1/live?running=1").json["counted"]}
+
+        harness.wait_until(lambda: counted() == {"alpha": 1, "shop": 3}, "the requests are counted")
+        for page in (["--limit", "4"], []):
             rows = {line.split()[0]: line.split() for line in filled("list", *page).out.splitlines()[1:]}
             assert [rows[name][2:4] for name in ("alpha", "gamma", "shop")] == [["ready", "1"], ["ready", "0"], ["ready", "3"]], rows
             assert rows["beta"][2] == "idle", rows

@@ -136,6 +136,13 @@ std::vector<Event> Functions::history(const std::string& name) {
     return load_events(*index, function_id(*index, name));
 }
 
+std::optional<std::string> Functions::owner(const Route& route) {
+    auto index = store_.index();
+    auto found = index->prepare("SELECT f.name FROM route r JOIN function f ON f.id = r.function "
+                                "WHERE r.host = ? AND r.path = ?");
+    return found.bind(route.host).bind(route.path).step() ? std::optional(found.text(0)) : std::nullopt;
+}
+
 std::vector<RouteOwner> Functions::routes() {
     auto index = store_.index();
     std::vector<RouteOwner> routes;

@@ -129,8 +129,9 @@ public:
     FunctionDetails describe(const std::string& name);
     std::vector<VersionInfo> versions(const std::string& name); // newest first
     VersionInfo version(const std::string& name, std::uint64_t number);
-    std::vector<Event> history(const std::string& name); // newest first, at most kMaxEvents
-    std::vector<RouteOwner> routes();                    // of all functions
+    std::vector<Event> history(const std::string& name);  // newest first, at most kMaxEvents
+    std::vector<RouteOwner> routes();                     // of all functions
+    std::optional<std::string> owner(const Route& route); // the function that has this very route
 
 private:
     Event event(Action action, std::string subject, const std::string& message = {}) const;
