@@ -59,7 +59,8 @@ def test_a_page_tells_the_state_and_the_requests_of_its_functions(filled) -> Non
         for name, count in (("alpha", 1), ("shop", 3)):
             for _ in range(count):
                 assert daemon.ask(name, "/").status == 200
-        def counted() -> dict:  # a request is counted when its machine is clean
+
+        def counted() -> dict:  # when their machines are clean
             return {one["function"]: one["requests"] for one in get(filled, "/v1/live?running=1").json["counted"]}
 
         harness.wait_until(lambda: counted() == {"alpha": 1, "shop": 3}, "the requests are counted")
