@@ -1,6 +1,7 @@
 // A command of the command line, and what all commands share.
 #pragma once
 #include <functional>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <string>
@@ -41,6 +42,8 @@ struct Invocation {
     bool named = true; // false: no command was given
     // The option with an optional value that was given without one directly before the first operand.
     std::string bare_before;
+    // The words after "++".
+    std::optional<std::vector<std::string>> storage = {};
 };
 
 struct Command {
@@ -52,6 +55,7 @@ struct Command {
     // Returns the exit code. Throws UserError, HostError.
     std::function<int(const Invocation&, Context&)> action;
     std::vector<Words> words = {}; // by operand
+    bool storage = false;          // "++" begins the words of a second program
 };
 
 // Parses the words (without argv[0]) and runs the command. Prints an error as one line. Returns the exit code. Without

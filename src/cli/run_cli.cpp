@@ -50,7 +50,8 @@ int dispatch(std::span<const Command> commands, const std::vector<std::string>& 
     return command->action({.settings = split.settings,
                             .operands = split.operands,
                             .named = split.command != nullptr,
-                            .bare_before = split.bare_before},
+                            .bare_before = split.bare_before,
+                            .storage = split.storage},
                            context);
 }
 

@@ -47,6 +47,7 @@ public:
         // From now on all waits count against it, not only those for its client or for nothing.
         bool all_waits_count = false;
         std::uint64_t total_ns = 0; // limit on the whole request; 0: none
+        Arrivals* arrivals = nullptr; // with `accepting`: more connections
     };
     // stop() and overrun() then tell more.
     LoopEnd run(tinykvm::Machine& machine, const Until& until);
@@ -82,6 +83,7 @@ public:
     void keep_refusals(bool keep) { keep_refusals_ = keep; }
     void set_exists(std::function<bool(const std::string&)> exists) { refusals_.set_exists(std::move(exists)); }
     const Refusals& refusals() const { return refusals_; }
+    void connected(tinykvm::Machine& machine, std::uint32_t slot, tinykvm::UniqueFd stream) override;
     bool should_stop() override;
 
 private:
@@ -90,6 +92,7 @@ private:
         tinykvm::UniqueFd fd;
         std::unique_ptr<MemoryPeer> memory; // until a socket is needed
         std::uint32_t listener = 0;
+        bool outbound = false; // to a neighbour: the program connected
         bool own = false;      // one request from our own HTTP front
         bool asked = false;    // it has sent something since the program last did
         bool answered = false; // the program has sent something since it last did
@@ -98,6 +101,10 @@ private:
         bool failed = false;
         bool shut = false; // our FIN has been sent
     };
+    bool full() const { return open_ + outbound_ >= tinykvm::abi::kMaxConns; }
+    // Whether the invocation's client has gone and what the program wrote to neighbours before that has been sent.
+    bool is_over(tinykvm::Machine& machine) const;
+    bool waits_for_neighbour(tinykvm::Machine& machine) const;
     int report_failure(int result, const std::vector<std::uint8_t>& address);
     // Returns true if the guest has something new to see.
     bool exchange(tinykvm::Machine& machine);
@@ -117,6 +124,7 @@ private:
     std::uint64_t limit_end(std::uint64_t now_ns, Overrun counts);
     Overrun what_counts(tinykvm::Machine& machine, const tinykvm::Machine::Wait& wait,
                         const std::vector<tinykvm::Machine::WaitHandle>& handles) const;
+    void free_lost(tinykvm::Machine& machine);
     void close_client(tinykvm::Machine& machine, std::uint32_t slot, bool reset);
     Client& client(std::uint32_t slot);
 
@@ -125,7 +133,7 @@ private:
     const Stopper& stop_request_;
     std::function<void(const std::string&)> note_;
     std::vector<Client> clients_; // by slot
-    std::size_t open_ = 0;
+    std::size_t open_ = 0, outbound_ = 0; // connections of clients, and to neighbours
     tinykvm::Stop stop_;
     std::uint64_t moved_ = 0, attached_ = 0;
     Until until_;

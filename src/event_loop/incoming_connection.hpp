@@ -52,4 +52,13 @@ struct IncomingConnection {
     SocketAddress peer;
 };
 
+// Brings connections to a machine that is serving others. Belongs to that machine's thread.
+class Arrivals {
+public:
+    virtual ~Arrivals() = default;
+    virtual int fd() const = 0; // readable when next() may have something
+    // Never blocks. Returns false if there is none.
+    virtual bool next(IncomingConnection& out) = 0;
+};
+
 } // namespace kvmserver

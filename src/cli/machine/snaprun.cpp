@@ -25,13 +25,14 @@ int snaprun(const MachineAction& action, const Invocation& invocation, Context& 
 
 Command snaprun_command(const MachineAction& action) {
     return {.name = "snaprun",
-            .synopsis = "FILE",
+            .synopsis = "FILE [++ storage PROGRAM [ARGS...]]",
             .summary = "serve a snapshot",
             .operands = Operands::ours,
             .options = options_of(kSnaprun),
             .action = [action](const Invocation& invocation, Context& context) {
                 return snaprun(action, invocation, context);
-            }};
+            },
+            .storage = true};
 }
 
 } // namespace kvmserver::cli

@@ -64,13 +64,14 @@ int snapshot(const MachineAction& action, const Invocation& invocation, Context&
 
 Command snapshot_command(const MachineAction& action) {
     return {.name = "snapshot",
-            .synopsis = "-o FILE [PROGRAM [ARGS...]]",
+            .synopsis = "-o FILE [PROGRAM [ARGS...]] [++ storage PROGRAM [ARGS...]]",
             .summary = "save a program that is ready to serve",
             .operands = Operands::guest,
             .options = options_of(kSnapshot),
             .action = [action](const Invocation& invocation, Context& context) {
                 return snapshot(action, invocation, context);
-            }};
+            },
+            .storage = true};
 }
 
 } // namespace kvmserver::cli

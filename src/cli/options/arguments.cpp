@@ -17,6 +17,7 @@ constexpr OptionSpec kCommon[] = {
     {.name = "version", .group = "Help", .help = "print the version"},
 };
 
+constexpr std::string_view kStorageMark = "++";
 constexpr char kMark = '\0'; // no word of a command line holds it
 
 [[noreturn]] void usage(const std::string& message) { throw tinykvm::UserError(tinykvm::ExitCode::usage, message); }
@@ -127,13 +128,27 @@ private:
                           std::back_inserter(values));
     }
 
+    // Takes the words after the first "++", if it is among the operands.
+    void take_storage(bool all) {
+        const auto end = all ? rest_.rend() : std::next(rest_.rbegin());
+        const auto mark = std::find(rest_.rbegin(), end, kStorageMark);
+        if (mark == end)
+            return;
+        result_.storage.emplace();
+        for (auto word = std::next(mark.base(), -1); word != rest_.begin();)
+            result_.storage->push_back(unmarked(*--word));
+        rest_.erase(rest_.begin(), mark.base());
+    }
+
     void take_operands(const Command& command) {
         bool all = command.operands == Operands::guest;
-        if (rest_.back() == "--") {
+        if (rest_.back() == "--") { // all that follows is the program's, "++" too
             rest_.pop_back();
             all = true;
+        } else if (command.storage) {
+            take_storage(all);
         }
-        for (std::size_t count = all ? rest_.size() : 1; count > 0; --count) {
+        for (std::size_t count = all ? rest_.size() : std::min<std::size_t>(1, rest_.size()); count > 0; --count) {
             result_.operands.push_back(unmarked(rest_.back()));
             rest_.pop_back();
         }
