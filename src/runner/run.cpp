@@ -117,6 +117,8 @@ int run_program(const Options& options) {
         storage->setup().policy->ask_about_host(existence_outside());
     jail.enter(*setup, options, true, storage ? &storage->setup() : nullptr);
     const int code = serve_program(*setup, options, gdb ? &*gdb : nullptr, storage ? &*storage : nullptr);
+    if (storage && options.stats)
+        storage->print_stats();
     return storage && storage->exit_code() != 0 ? storage->exit_code() : code;
 }
 

@@ -65,6 +65,8 @@ int run_snapshot(const Options& options) {
     announce(restored.setup(), options, static_cast<double>(host_mono_ns() - begin) / 1e9, "restored");
     restored.fill_behind([] { StopSignal::instance().request(); });
     const int code = serve(restored.setup(), options, restored.image(), storage ? &*storage : nullptr);
+    if (storage && options.stats)
+        storage->print_stats();
     if (storage && storage->exit_code() != 0)
         return storage->exit_code();
     return restored.damaged() ? static_cast<int>(ExitCode::bad_snapshot) : code;

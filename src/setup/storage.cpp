@@ -36,8 +36,8 @@ std::string addresses_of(const MachineImage& image) {
 } // namespace
 
 StorageMachine::StorageMachine(const Setup& setup, std::shared_ptr<const MachineImage> image,
-                               std::atomic<int>& exit_code)
-    : name_("storage " + program_name(setup.program)), exit_code_(exit_code),
+                               StorageTotals& totals)
+    : name_("storage " + program_name(setup.program)), totals_(totals),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE)), loop_(listeners_, note_line, stop_),
       env_(setup.env) {
     if (!wake_)
@@ -64,6 +64,8 @@ void StorageMachine::serve() {
         note_line(fmt::format("{}: {}", name_, error.what()));
         end({StopKind::broken, 0, ""});
     }
+    totals_.connections += loop_.connections_attached();
+    totals_.exits += machine_->exits();
     const std::lock_guard lock(mutex_);
     ended_ = true;
     arrived_.clear();
@@ -81,7 +83,7 @@ void StorageMachine::end(const Stop& stop) {
             code = report_stop(name_, stop);
         note_line(fmt::format("{}: {}", name_, kLost));
     }
-    exit_code_ = code;
+    totals_.exit_code = code;
     StopSignal::instance().request();
 }
 
@@ -135,12 +137,12 @@ Storage::Storage(const Options& options) : options_(options), setup_(set_up_prog
 bool Storage::boot() {
     Booted booted = boot_program(*setup_, options_, {});
     if (!booted.machine) {
-        exit_code_ = booted.exit_code;
+        totals_.exit_code = booted.exit_code;
         return false;
     }
     image_ = std::move(*booted.machine).into_image();
     booted.machine.reset();
-    first_ = std::make_unique<StorageMachine>(*setup_, image_, exit_code_);
+    first_ = std::make_unique<StorageMachine>(*setup_, image_, totals_);
     fmt::print("Storage '{}' booted in {:.1f} ms, {} at {}\n", printable(program_name(setup_->program)),
                booted.seconds * 1000, options_.one_to_one ? "one for each machine" : "one for all machines",
                printable(addresses_of(*image_)));
@@ -148,8 +150,14 @@ bool Storage::boot() {
     return true;
 }
 
+void Storage::print_stats() {
+    first_.reset();
+    note_line(fmt::format("storage {}: {} connections, {} exits", program_name(setup_->program),
+                          totals_.connections.load(), totals_.exits.load()));
+}
+
 std::unique_ptr<Neighbours> Storage::own() {
-    return options_.one_to_one ? std::make_unique<StorageMachine>(*setup_, image_, exit_code_) : nullptr;
+    return options_.one_to_one ? std::make_unique<StorageMachine>(*setup_, image_, totals_) : nullptr;
 }
 
 } // namespace kvmserver

@@ -14,12 +14,18 @@
 
 namespace kvmserver {
 
+// What the machines of a storage program leave behind.
+struct StorageTotals {
+    std::atomic<int> exit_code = 0; // not 0: a machine has ended by itself
+    std::atomic<std::uint64_t> connections = 0, exits = 0;
+};
+
 // A machine on a thread of its own, which begins at once. It is never reset.
 class StorageMachine final : public tinykvm::Neighbours, private Arrivals {
 public:
-    // `exit_code` is set if the program ends by itself; a line says so, and the process is asked to end. The references
-    // must outlive this object. Throws HostError, UserError.
-    StorageMachine(const Setup& setup, std::shared_ptr<const tinykvm::MachineImage> image, std::atomic<int>& exit_code);
+    // If the program ends by itself, a line says so, and the process is asked to end. The references must outlive this
+    // object. Throws HostError, UserError.
+    StorageMachine(const Setup& setup, std::shared_ptr<const tinykvm::MachineImage> image, StorageTotals& totals);
     ~StorageMachine() override; // ends the machine
     StorageMachine(const StorageMachine&) = delete;
     StorageMachine& operator=(const StorageMachine&) = delete;
@@ -33,7 +39,7 @@ private:
     void end(const tinykvm::Stop& stop);
 
     const std::string name_;
-    std::atomic<int>& exit_code_;
+    StorageTotals& totals_;
     Stopper stop_;
     Listeners listeners_;
     tinykvm::UniqueFd wake_;
@@ -54,7 +60,8 @@ public:
     // printed. Throws HostError, UserError.
     bool boot();
     Setup& setup() { return *setup_; }
-    int exit_code() const { return exit_code_; } // not 0: a storage machine has ended by itself
+    int exit_code() const { return totals_.exit_code; } // not 0: a storage machine has ended by itself
+    void print_stats(); // ends the first machine; the others must have ended
 
     // The machine of all, or with Options::one_to_one that of the booting program.
     tinykvm::Neighbours& first() { return *first_; }
@@ -64,7 +71,7 @@ public:
 private:
     const Options options_;
     std::unique_ptr<Setup> setup_;
-    std::atomic<int> exit_code_ = 0;
+    StorageTotals totals_;
     std::shared_ptr<const tinykvm::MachineImage> image_;
     std::unique_ptr<StorageMachine> first_;
 };

@@ -6,6 +6,7 @@
 //   echo N      sends N bytes and answers "same" if they come back   flood N  sends N bytes and reads nothing
 //   times N X   the command X N times; answers the last answer       again    goes on over a new connection
 //   early       over the connection that it made at its start (argument `early`)
+//   leave       does not close the connection at the end
 //   where       the addresses of the connection's two ends
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -17,7 +18,7 @@
 #include "tests/e2e/guests/server.h"
 
 static const char *store;
-static int at = -1, early = -1;
+static int at = -1, early = -1, leaves;
 
 static int connect_to(void) {
     struct sockaddr_in inet = {.sin_family = AF_INET, .sin_port = htons(atoi(store)), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -106,6 +107,11 @@ static void run(char *command, char *out, size_t room) {
         snprintf(out, room, "early");
         return;
     }
+    if (!strcmp(command, "leave")) {
+        leaves = 1;
+        snprintf(out, room, "leave");
+        return;
+    }
     if (at < 0 || !strcmp(command, "again")) {
         errno = 0;
         at = connect_to();
@@ -134,13 +140,13 @@ static void run(char *command, char *out, size_t room) {
 static void reply(const char *line, char *out, size_t room) {
     char copy[1024], *rest = copy;
     strcpy(copy, line);
-    at = -1;
+    at = -1, leaves = 0;
     for (char *command; (command = strsep(&rest, ";"));) {
         size_t n = strlen(out);
         run(command, out + n, room - n - 1);
         strcat(out, "\n");
     }
-    if (at >= 0 && at != early && line[0] != '!') close(at);
+    if (at >= 0 && at != early && !leaves) close(at);
 }
 
 int main(int argc, char **argv) {
