@@ -58,6 +58,12 @@ struct Command {
     bool storage = false;          // "++" begins the words of a second program
 };
 
+// "[PROGRAM [ARGS...]] [++ storage ...]": what may stand behind the options.
+inline std::string operands_of(const Command& command) {
+    const std::string more = command.storage ? "[++ storage [OPTIONS] PROGRAM [ARGS...]]" : "";
+    return command.synopsis + (command.synopsis.empty() || more.empty() ? "" : " ") + more;
+}
+
 // Parses the words (without argv[0]) and runs the command. Prints an error as one line. Returns the exit code. Without
 // a command it runs the one named "run" with Invocation::named = false.
 int run_cli(std::span<const Command> commands, const std::vector<std::string>& words, Context context);

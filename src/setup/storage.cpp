@@ -33,11 +33,16 @@ std::string addresses_of(const MachineImage& image) {
     return out;
 }
 
+// As the user named it: redis-server is a link to a program of another name.
+std::string name_of(const ProgramSpec& program) {
+    return program.script.empty() ? program.name.substr(program.name.rfind('/') + 1) : program_name(program);
+}
+
 } // namespace
 
-StorageMachine::StorageMachine(const Setup& setup, std::shared_ptr<const MachineImage> image,
+StorageMachine::StorageMachine(const Setup& setup, std::shared_ptr<const MachineImage> image, std::string name,
                                StorageTotals& totals)
-    : name_("storage " + program_name(setup.program)), totals_(totals),
+    : name_("storage " + std::move(name)), totals_(totals),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE)), loop_(listeners_, note_line, stop_),
       env_(setup.env) {
     if (!wake_)
@@ -126,7 +131,8 @@ bool StorageMachine::next(IncomingConnection& out) {
     return true;
 }
 
-Storage::Storage(const Options& options) : options_(options), setup_(set_up_program(options)) {
+Storage::Storage(const Options& options)
+    : options_(options), setup_(set_up_program(options)), name_(name_of(setup_->program)) {
     setup_->listeners->set_policy(nullptr); // nothing listens on the host, not even at a path
     setup_->listeners->set_dry(true);
     setup_->env.options.listens_near = true;
@@ -142,8 +148,8 @@ bool Storage::boot() {
     }
     image_ = std::move(*booted.machine).into_image();
     booted.machine.reset();
-    first_ = std::make_unique<StorageMachine>(*setup_, image_, totals_);
-    fmt::print("Storage '{}' booted in {:.1f} ms, {} at {}\n", printable(program_name(setup_->program)),
+    first_ = std::make_unique<StorageMachine>(*setup_, image_, name_, totals_);
+    fmt::print("Storage '{}' booted in {:.1f} ms, {} at {}\n", printable(name_),
                booted.seconds * 1000, options_.one_to_one ? "one for each machine" : "one for all machines",
                printable(addresses_of(*image_)));
     std::fflush(stdout);
@@ -152,12 +158,12 @@ bool Storage::boot() {
 
 void Storage::print_stats() {
     first_.reset();
-    note_line(fmt::format("storage {}: {} connections, {} exits", program_name(setup_->program),
+    note_line(fmt::format("storage {}: {} connections, {} exits", name_,
                           totals_.connections.load(), totals_.exits.load()));
 }
 
 std::unique_ptr<Neighbours> Storage::own() {
-    return options_.one_to_one ? std::make_unique<StorageMachine>(*setup_, image_, totals_) : nullptr;
+    return options_.one_to_one ? std::make_unique<StorageMachine>(*setup_, image_, name_, totals_) : nullptr;
 }
 
 } // namespace kvmserver

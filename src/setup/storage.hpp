@@ -25,7 +25,8 @@ class StorageMachine final : public tinykvm::Neighbours, private Arrivals {
 public:
     // If the program ends by itself, a line says so, and the process is asked to end. The references must outlive this
     // object. Throws HostError, UserError.
-    StorageMachine(const Setup& setup, std::shared_ptr<const tinykvm::MachineImage> image, StorageTotals& totals);
+    StorageMachine(const Setup& setup, std::shared_ptr<const tinykvm::MachineImage> image, std::string name,
+                   StorageTotals& totals);
     ~StorageMachine() override; // ends the machine
     StorageMachine(const StorageMachine&) = delete;
     StorageMachine& operator=(const StorageMachine&) = delete;
@@ -71,6 +72,7 @@ public:
 private:
     const Options options_;
     std::unique_ptr<Setup> setup_;
+    const std::string name_;
     StorageTotals totals_;
     std::shared_ptr<const tinykvm::MachineImage> image_;
     std::unique_ptr<StorageMachine> first_;

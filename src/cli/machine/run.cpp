@@ -31,7 +31,7 @@ int run(const MachineAction& action, const Invocation& invocation, Context& cont
 
 Command run_command(const MachineAction& action) {
     return {.name = "run",
-            .synopsis = "[PROGRAM [ARGS...]] [++ storage PROGRAM [ARGS...]]",
+            .synopsis = "[PROGRAM [ARGS...]]",
             .summary = "boot a program and serve it",
             .operands = Operands::guest,
             .options = options_of(kRun),

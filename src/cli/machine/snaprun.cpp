@@ -25,7 +25,7 @@ int snaprun(const MachineAction& action, const Invocation& invocation, Context& 
 
 Command snaprun_command(const MachineAction& action) {
     return {.name = "snaprun",
-            .synopsis = "FILE [++ storage PROGRAM [ARGS...]]",
+            .synopsis = "FILE",
             .summary = "serve a snapshot",
             .operands = Operands::ours,
             .options = options_of(kSnaprun),

@@ -64,7 +64,7 @@ int snapshot(const MachineAction& action, const Invocation& invocation, Context&
 
 Command snapshot_command(const MachineAction& action) {
     return {.name = "snapshot",
-            .synopsis = "-o FILE [PROGRAM [ARGS...]] [++ storage PROGRAM [ARGS...]]",
+            .synopsis = "-o FILE [PROGRAM [ARGS...]]",
             .summary = "save a program that is ready to serve",
             .operands = Operands::guest,
             .options = options_of(kSnapshot),

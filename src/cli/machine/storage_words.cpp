@@ -49,7 +49,10 @@ std::shared_ptr<const Options> storage_options(const std::vector<std::string>& w
     const Command command = storage_command();
     ParsedArguments parsed = parse_arguments(std::span(&command, 1), words);
     if (parsed.asked.contains("help") || parsed.asked.contains("help-all")) {
-        context.out << make_app(command, true)->help();
+        Command shown = command;
+        shown.name = "run ++ storage";
+        shown.storage = false;
+        context.out << make_app(shown, true)->help();
         return nullptr;
     }
     if (parsed.storage)

@@ -4,6 +4,7 @@
 //   who      the port of the peer             clients  how many connections are open
 //   keep X   keeps the text X, answers "ok"   text     answers it
 //   echo N   answers the N bytes that follow  mute     reads nothing more from this connection
+//   open P   whether it may read the file P: "open" or why not
 //   exit N   ends with this status            crash    by a signal
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -50,6 +51,11 @@ static void command(struct client *c, char *line) {
     else if (!strncmp(line, "keep ", 5)) strcpy(text, line + 5), strcpy(answer, "ok\n");
     else if (!strncmp(line, "echo ", 5)) c->echo = (size_t)atol(line + 5), answer[0] = 0;
     else if (!strcmp(line, "mute")) c->mute = 1, answer[0] = 0;
+    else if (!strncmp(line, "open ", 5)) {
+        int fd = open(line + 5, O_RDONLY);
+        snprintf(answer, sizeof answer, "%s\n", fd < 0 ? strerror(errno) : "open");
+        if (fd >= 0) close(fd);
+    }
     else if (!strncmp(line, "exit ", 5)) exit(atoi(line + 5));
     else if (!strcmp(line, "crash")) *(volatile int *)16 = 1;
     else strcpy(answer, "what?\n");
