@@ -93,7 +93,8 @@ int make_snapshot(const Options& given) {
     if (options.storage) {
         storage.emplace(*options.storage);
         if (!storage->boot())
-            return static_cast<int>(storage->exit_code() == 0 ? static_cast<int>(ExitCode::failure) : storage->exit_code());
+            return static_cast<int>(storage->exit_code() == 0 ? static_cast<int>(ExitCode::failure)
+                                                              : storage->exit_code());
         setup->env.neighbours = &storage->first();
     }
     Booted booted = boot_program(*setup, options, {});

@@ -46,7 +46,7 @@ public:
         std::uint64_t limit_ns = 0; // limit on the program's time without progress (SpentTime); 0: none
         // From now on all waits count against it, not only those for its client or for nothing.
         bool all_waits_count = false;
-        std::uint64_t total_ns = 0; // limit on the whole request; 0: none
+        std::uint64_t total_ns = 0;   // limit on the whole request; 0: none
         Arrivals* arrivals = nullptr; // with `accepting`: more connections
     };
     // stop() and overrun() then tell more.
@@ -132,7 +132,7 @@ private:
     Listeners& listeners_;
     const Stopper& stop_request_;
     std::function<void(const std::string&)> note_;
-    std::vector<Client> clients_; // by slot
+    std::vector<Client> clients_;         // by slot
     std::size_t open_ = 0, outbound_ = 0; // connections of clients, and to neighbours
     tinykvm::Stop stop_;
     std::uint64_t moved_ = 0, attached_ = 0;

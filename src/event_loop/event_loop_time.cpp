@@ -72,7 +72,8 @@ Overrun EventLoop::what_counts(Machine& machine, const Machine::Wait& wait,
     }
     if (idle)
         return Overrun::idle;
-    const bool asks_others = waits_for_neighbour(machine) || std::any_of(handles.begin(), handles.end(), [](const auto& h) { return h.fd >= 0; });
+    const bool asks_others = waits_for_neighbour(machine) ||
+                             std::any_of(handles.begin(), handles.end(), [](const auto& h) { return h.fd >= 0; });
     return asks_others || wait.deadline_host_ns != kForever ? Overrun::none : Overrun::stuck;
 }
 

@@ -228,12 +228,12 @@ std::optional<Listeners::DryListener> Listeners::dry_listener_at(const sockaddr*
         const auto length = static_cast<socklen_t>(socket.address.size());
         const auto own = net_address(at, length);
         const bool found =
-            wanted && own ? wanted->port == own->port &&
-                                (wanted->bytes == own->bytes ||
-                                 (own->is_any() && (wanted->is_any() || wanted->is_loopback()) &&
-                                  (wanted->is_ipv4() == own->is_ipv4() ||
-                                   (!own->is_ipv4() && !(socket.flags & abi::kBindV6Only)))))
-                          : !wanted && !own && address->sa_family == AF_UNIX && to_string(at, length) == name;
+            wanted && own
+                ? wanted->port == own->port &&
+                      (wanted->bytes == own->bytes || (own->is_any() && (wanted->is_any() || wanted->is_loopback()) &&
+                                                       (wanted->is_ipv4() == own->is_ipv4() ||
+                                                        (!own->is_ipv4() && !(socket.flags & abi::kBindV6Only)))))
+                : !wanted && !own && address->sa_family == AF_UNIX && to_string(at, length) == name;
         if (found && !(socket.flags & abi::kBindMessages))
             return DryListener{socket.id, socket.family};
     }

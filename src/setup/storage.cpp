@@ -27,9 +27,8 @@ constexpr std::size_t kMaxArrived = 4096;
 std::string addresses_of(const MachineImage& image) {
     std::string out;
     for (const ListenerState& listener : image.listeners)
-        out += (out.empty() ? "" : ", ") +
-               to_string(reinterpret_cast<const sockaddr*>(listener.address.data()),
-                         static_cast<socklen_t>(listener.address.size()));
+        out += (out.empty() ? "" : ", ") + to_string(reinterpret_cast<const sockaddr*>(listener.address.data()),
+                                                     static_cast<socklen_t>(listener.address.size()));
     return out;
 }
 
@@ -149,17 +148,16 @@ bool Storage::boot() {
     image_ = std::move(*booted.machine).into_image();
     booted.machine.reset();
     first_ = std::make_unique<StorageMachine>(*setup_, image_, name_, totals_);
-    fmt::print("Storage '{}' booted in {:.1f} ms, {} at {}\n", printable(name_),
-               booted.seconds * 1000, options_.one_to_one ? "one for each machine" : "one for all machines",
-               printable(addresses_of(*image_)));
+    fmt::print("Storage '{}' booted in {:.1f} ms, {} at {}\n", printable(name_), booted.seconds * 1000,
+               options_.one_to_one ? "one for each machine" : "one for all machines", printable(addresses_of(*image_)));
     std::fflush(stdout);
     return true;
 }
 
 void Storage::print_stats() {
     first_.reset();
-    note_line(fmt::format("storage {}: {} connections, {} exits", name_,
-                          totals_.connections.load(), totals_.exits.load()));
+    note_line(
+        fmt::format("storage {}: {} connections, {} exits", name_, totals_.connections.load(), totals_.exits.load()));
 }
 
 std::unique_ptr<Neighbours> Storage::own() {

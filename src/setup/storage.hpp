@@ -62,7 +62,7 @@ public:
     bool boot();
     Setup& setup() { return *setup_; }
     int exit_code() const { return totals_.exit_code; } // not 0: a storage machine has ended by itself
-    void print_stats(); // ends the first machine; the others must have ended
+    void print_stats();                                 // ends the first machine; the others must have ended
 
     // The machine of all, or with Options::one_to_one that of the booting program.
     tinykvm::Neighbours& first() { return *first_; }

@@ -45,7 +45,7 @@ bool make_absolute(Neighbours::Address& address, const std::string& cwd) {
     const std::size_t given = address.bytes - kHead;
     if (given == 0 || un->sun_path[0] == '\0') // an abstract name
         return true;
-    const std::string path = join_path(cwd, std::string(un->sun_path, ::strnlen(un->sun_path, given)));
+    const std::string path = plain_path(join_path(cwd, std::string(un->sun_path, ::strnlen(un->sun_path, given))));
     if (kHead + path.size() >= sizeof(address.storage))
         return false;
     std::memcpy(un->sun_path, path.c_str(), path.size() + 1);

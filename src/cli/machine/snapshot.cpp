@@ -68,9 +68,8 @@ Command snapshot_command(const MachineAction& action) {
             .summary = "save a program that is ready to serve",
             .operands = Operands::guest,
             .options = options_of(kSnapshot),
-            .action = [action](const Invocation& invocation, Context& context) {
-                return snapshot(action, invocation, context);
-            },
+            .action = [action](const Invocation& invocation,
+                               Context& context) { return snapshot(action, invocation, context); },
             .storage = true};
 }
 

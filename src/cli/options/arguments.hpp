@@ -19,7 +19,7 @@ struct ParsedArguments {
     Settings settings;
     std::set<std::string> asked; // of common_options()
     std::vector<std::string> operands;
-    std::string bare_before; // see Invocation
+    std::string bare_before;                         // see Invocation
     std::optional<std::vector<std::string>> storage; // the same
 };
 
