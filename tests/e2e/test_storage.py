@@ -223,7 +223,7 @@ def test_a_round_trip_costs_two_exits():
 
 @pytest.mark.parametrize("words, said", [
     (["++"], "after ++ comes 'storage PROGRAM [ARGS...]'"),
-    (["++", "stroage", "x"], "after ++ comes 'storage PROGRAM [ARGS...]', not 'stroage'"),
+    (["++", "shelf", "x"], "after ++ comes 'storage PROGRAM [ARGS...]', not 'shelf'"),
     (["++", "storage"], "++ storage needs a PROGRAM"),
     (["++", "storage", "--1-to-1"], "++ storage needs a PROGRAM"),
     (["++", "storage", *stores(), "++", "storage", *stores()], "'++' twice"),
