@@ -63,6 +63,11 @@ class Server(harness.Process):
     def ask(self, commands: str) -> list[str]:
         return self.end(self.begin(), commands)
 
+    def only_client(self) -> bool:
+        """A reply may be there before the storage has seen that the request's connection is closed."""
+        harness.wait_until(lambda: self.ask("clients") == ["1"], "all other connections are closed")
+        return True
+
     def exits(self) -> int:
         """Ends it. All exits, of the request machines and the storage."""
         said = self.stop().err
@@ -84,7 +89,7 @@ def server():
 def test_a_number_is_kept_across_requests(options):
     with Server(*stores(), options=options) as it:
         assert [it.ask("add 1") for _ in range(5)] == [["1"], ["2"], ["3"], ["4"], ["5"]]
-        assert it.ask("clients") == ["1"]  # its own
+        assert it.only_client()
 
 
 def test_nothing_of_the_host_listens(server):
@@ -101,7 +106,7 @@ def test_both_ends_see_the_same_addresses(server):
 def test_a_request_that_dies_is_a_client_that_has_gone(server, how):
     [before] = server.ask("get")
     server.ask(how)
-    assert server.ask("get;clients") == [str(int(before) + 1), "1"]
+    assert server.ask("get") == [str(int(before) + 1)] and server.only_client()
     assert "exited with status 7 during a request" in server.err
 
 
@@ -109,13 +114,13 @@ def test_a_request_that_dies_is_a_client_that_has_gone(server, how):
 def test_a_time_limit_holds_while_it_waits_for_the_storage(limit, commands):
     with Server(*stores(), options=("-e", limit)) as it:
         assert it.ask("add 1;" + commands) == ["reset"]
-        assert it.ask("get;clients") == ["1", "1"]
+        assert it.ask("get") == ["1"] and it.only_client()
         assert limit.split("=")[0] in it.err
 
 
 def test_a_connection_that_stays_open_ends_with_its_request(server):
     assert server.ask("leave;get")[0] == "leave"
-    assert server.ask("clients") == ["1"]
+    assert server.only_client()
 
 
 def test_an_answer_that_was_not_read_is_not_the_next_requests(server):
@@ -171,7 +176,7 @@ def test_a_connection_from_before_the_image_is_reset():
     with Server(*stores(), early=True) as it:
         for _ in range(2):
             assert it.ask("early;add 1;again;add 1")[1:] in (["failed: Connection reset by peer", "again", n] for n in ("1", "2"))
-        assert it.ask("clients") == ["1"]
+        assert it.only_client()
 
 
 def test_without_a_storage_the_address_is_the_hosts():
@@ -187,7 +192,7 @@ def test_another_address_needs_a_permission():
 def test_its_permissions_are_its_own():
     secret = GUESTS / "calls"
     with Server(*stores(), options=("-e", "--allow-read", "--allow-listen")) as it:
-        assert it.ask(f"open {secret}") == ["Permission denied"]
+        assert it.ask(f"open {secret}") == ["No such file or directory"]  # as for any program without the permission
     with Server(f"--allow-read={GUESTS}", *stores()) as it:
         assert it.ask(f"open {secret}") == ["open"]
 
