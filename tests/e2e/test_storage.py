@@ -120,6 +120,8 @@ def test_a_time_limit_holds_while_it_waits_for_the_storage(limit, commands):
 
 def test_a_connection_that_stays_open_ends_with_its_request(server):
     assert server.ask("leave;get")[0] == "leave"
+    assert server.ask("leave") == ["leave"]  # a request that does not connect finds none
+    assert "broke" not in server.err
     assert server.only_client()
 
 
