@@ -42,7 +42,7 @@ struct Invocation {
     bool named = true; // false: no command was given
     // The option with an optional value that was given without one directly before the first operand.
     std::string bare_before;
-    // The words after "++".
+    // The words after "++": "storage" and more.
     std::optional<std::vector<std::string>> storage = {};
 };
 

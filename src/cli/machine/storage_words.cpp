@@ -55,9 +55,6 @@ Command storage_command() {
 
 std::shared_ptr<const Options> storage_options(const std::vector<std::string>& words, const Options& main,
                                                Context& context) {
-    if (words.empty() || words.front() != kStorage)
-        usage("after ++ comes 'storage PROGRAM [ARGS...]'" + (words.empty() ? "" : ", not '" + words.front() + "'") +
-              "; if ++ is an argument of the program, write -- before the program");
     const Command command = storage_command();
     ParsedArguments parsed = parse_arguments(std::span(&command, 1), words);
     if (parsed.asked.contains("help") || parsed.asked.contains("help-all")) {
@@ -68,7 +65,8 @@ std::shared_ptr<const Options> storage_options(const std::vector<std::string>& w
         return nullptr;
     }
     if (parsed.storage)
-        usage("'++' twice: there is one storage program");
+        usage("'++ storage' twice: there is one storage program; if the second is an argument, write -- before the "
+              "program");
     if (parsed.operands.empty())
         usage("++ storage needs a PROGRAM; see kvmserver run ++ storage --help");
     const bool one_to_one = is_set(parsed.settings, kOneToOne);

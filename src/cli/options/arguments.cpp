@@ -17,7 +17,7 @@ constexpr OptionSpec kCommon[] = {
     {.name = "version", .group = "Help", .help = "print the version"},
 };
 
-constexpr std::string_view kStorageMark = "++";
+constexpr std::string_view kStorageMark = "++", kStorageCommand = "storage";
 constexpr char kMark = '\0'; // no word of a command line holds it
 
 [[noreturn]] void usage(const std::string& message) { throw tinykvm::UserError(tinykvm::ExitCode::usage, message); }
@@ -128,16 +128,18 @@ private:
                           std::back_inserter(values));
     }
 
-    // Takes the words after the first "++", if it is among the operands.
+    // Takes the words after the first "++" that "storage" follows, if it is among the operands. Any other "++" is an
+    // argument of the program.
     void take_storage(bool all) {
-        const auto end = all ? rest_.rend() : std::next(rest_.rbegin());
-        const auto mark = std::find(rest_.rbegin(), end, kStorageMark);
-        if (mark == end)
+        for (std::size_t at = rest_.size(); at-- > (all ? 0 : rest_.size() - 1);) {
+            if (rest_[at] != kStorageMark || at == 0 || rest_[at - 1] != kStorageCommand)
+                continue;
+            result_.storage.emplace();
+            for (std::size_t word = at; word-- > 0;)
+                result_.storage->push_back(unmarked(rest_[word]));
+            rest_.erase(rest_.begin(), rest_.begin() + static_cast<std::ptrdiff_t>(at) + 1);
             return;
-        result_.storage.emplace();
-        for (auto word = std::next(mark.base(), -1); word != rest_.begin();)
-            result_.storage->push_back(unmarked(*--word));
-        rest_.erase(rest_.begin(), mark.base());
+        }
     }
 
     void take_operands(const Command& command) {
