@@ -30,6 +30,7 @@ Trial::Trial(const Setup& setup, const Options& options, const std::shared_ptr<c
     : env_(trial_env(setup.env)), options_(options) {
     options_.limits.request_seconds = options_.limits.request_total_seconds = options_.limits.boot_seconds =
         kTrialSeconds;
+    options_.on_phase = {}; // whoever tries tells of it
     clone_.loop = std::make_unique<EventLoop>(EventLoop::Own::dry, [](const std::string&) {});
     clone_.machine = Machine::clone(env_, image, *clone_.loop, ResetStrategy::working_set);
     clone_.machine->skip_time(kTrialLaterNs);

@@ -87,6 +87,11 @@ private:
             warmup && manifest_.tcp && warmup->value<std::int64_t>() != std::int64_t{0})
             fail(*warmup, "warmup sends HTTP requests, which a function with protocol = \"tcp\" does not answer; "
                           "leave it out");
+        for (const char* const key : {"warmup-path", "warmup-requests"})
+            if (const toml::node* node = top.get(key); node && manifest_.tcp)
+                fail(*node, fmt::format("{} is about HTTP requests, which a function with protocol = \"tcp\" does not "
+                                        "answer; leave it out",
+                                        key));
     }
 
     void warn_of_length(const toml::table& env) {
