@@ -77,13 +77,3 @@ TEST_CASE("what is no warm-up request is refused with its line") {
         many += "GET /\n###\n";
     CHECK(refused(many).find("more than 64 requests") != std::string::npos);
 }
-
-TEST_CASE("a warm-up request as it is sent") {
-    CHECK(WarmupRequest{}.wire() ==
-          "GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: kvmserver-warmup\r\nConnection: close\r\n\r\n");
-    CHECK(WarmupRequest{.method = "POST", .target = "/o", .fields = "uSer-agent: me\r\nHost: h\r\n", .body = "a=1"}
-              .wire() ==
-          "POST /o HTTP/1.1\r\nuSer-agent: me\r\nHost: h\r\nContent-Length: 3\r\nConnection: close\r\n\r\na=1");
-    CHECK(WarmupRequest{.method = "PUT", .target = "/o", .fields = "", .body = ""}.wire().find("Content-Length: 0") !=
-          std::string::npos);
-}
