@@ -15,6 +15,8 @@
 namespace kvmserver::admin {
 namespace {
 
+constexpr std::uint64_t kMaxPage = 10'000; // functions
+
 Headers etag_header(const std::string& etag) { return {{"ETag", '"' + etag + '"'}}; }
 
 struct Wanted {
@@ -78,24 +80,40 @@ std::vector<Excess> require_grants(Call& call, const Grants& grants, const Wante
     return grants.require(claims, wanted.clamp);
 }
 
+// The summary of a function with the addresses that its TCP versions listen on.
+json with_addresses(store::Functions& functions, const store::FunctionSummary& function) {
+    json summary = ops::summary_json(function);
+    summary["listen"] = json::array();
+    if (function.routes.empty() && !function.live.empty()) // a TCP function, perhaps
+        try {
+            summary["listen"] = ops::listen_json(functions.describe(function.name).live_versions);
+        } catch (const store::NotFound&) { // deleted meanwhile
+        }
+    return summary;
+}
+
 } // namespace
 
 void list_functions(Call& call) {
-    auto all = json::array();
+    const auto limit = call.query_number("limit");
+    if (limit && (*limit == 0 || *limit > kMaxPage))
+        throw store::BadValue(fmt::format("limit: it is not from 1 to {}", kMaxPage));
     store::Functions functions(call.store());
-    for (const store::FunctionSummary& function : functions.list()) {
-        if (!call.who.allows(store::kScopeRead, function.name))
-            continue;
-        json summary = ops::summary_json(function);
-        summary["listen"] = json::array();
-        if (function.routes.empty() && !function.live.empty()) // a TCP function, perhaps
-            try {
-                summary["listen"] = ops::listen_json(functions.describe(function.name).live_versions);
-            } catch (const store::NotFound&) { // deleted meanwhile
-            }
-        all.push_back(std::move(summary));
+    const auto some =
+        functions.list({.after = call.query("after").value_or(""),
+                        .prefix = call.who.prefix(),
+                        .limit = static_cast<std::size_t>(limit ? *limit + 1 : 0)}); // is there a next page?
+    auto all = json::array();
+    for (const store::FunctionSummary& function : some)
+        if (call.who.allows(store::kScopeRead, function.name))
+            all.push_back(with_addresses(functions, function));
+    json reply;
+    if (limit && all.size() > *limit) {
+        all.erase(all.size() - 1);
+        reply["next"] = all.back()["name"];
     }
-    call.reply(200, {{"functions", all}});
+    reply["functions"] = std::move(all);
+    call.reply(200, reply);
 }
 
 void describe_function(Call& call) {

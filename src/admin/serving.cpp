@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 
 #include "src/admin/handlers.hpp"
 #include "src/admin/metrics_text.hpp"
@@ -109,10 +110,10 @@ json counts_json(const daemon::VersionMetrics& counted) {
 }
 
 // Includes versions that are no longer live: then the sums never fall, and the difference of two readings is a rate.
-json counted_json(Call& call, const daemon::MetricsSnapshot& metrics) {
+json counted_json(const daemon::MetricsSnapshot& metrics, const std::function<bool(const std::string&)>& asked_for) {
     auto list = json::array();
     for (const auto& [key, counted] : metrics.versions) {
-        if (key.first.empty() || !call.who.allows(store::kScopeRead, key.first))
+        if (key.first.empty() || !asked_for(key.first))
             continue;
         json object = counts_json(counted);
         object.update({{"function", key.first}, {"version", key.second}, {"latency", counted.duration.buckets}});
@@ -128,7 +129,7 @@ void metrics(Call& call) {
     std::error_code error;
     const auto disk = std::filesystem::space(call.api.source().path(), error);
     const Scrape scrape{.metrics = control.metrics(),
-                        .live = control.live(),
+                        .live = control.live(false),
                         .store_bytes = bytes_of_chunks(call.store()),
                         .disk = error ? std::nullopt : std::optional(disk),
                         .version = call.api.options().version};
@@ -139,8 +140,13 @@ void live(Call& call) {
     auto list = json::array();
     daemon::Control& control = call.api.control();
     const daemon::MetricsSnapshot metrics = control.metrics();
-    for (const daemon::VersionLive& one : control.live()) {
-        if (!call.who.allows(store::kScopeRead, one.function))
+    const auto after = call.query("after"), until = call.query("until");
+    const auto asked_for = [&](const std::string& function) {
+        return (!after || function > *after) && (!until || function <= *until) &&
+               call.who.allows(store::kScopeRead, function);
+    };
+    for (const daemon::VersionLive& one : control.live(call.query_flag("running"))) {
+        if (!asked_for(one.function))
             continue;
         json object{{"function", one.function},
                     {"version", one.version},
@@ -161,7 +167,8 @@ void live(Call& call) {
         object.update(counts_json(at == metrics.versions.end() ? daemon::VersionMetrics() : at->second));
         list.push_back(object);
     }
-    call.reply(200, {{"live", list}, {"counted", counted_json(call, metrics)}, {"bounds_us", daemon::kLatencyBounds}});
+    call.reply(200,
+               {{"live", list}, {"counted", counted_json(metrics, asked_for)}, {"bounds_us", daemon::kLatencyBounds}});
 }
 
 void invoke(Call& call) {

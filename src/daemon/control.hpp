@@ -76,7 +76,8 @@ public:
     virtual ~Control() = default;
 
     virtual DaemonInfo info() const = 0;
-    virtual std::vector<VersionLive> live() const = 0; // sorted by function and version
+    // Sorted by function and version. `running`: without versions that have no process and no request, which are many.
+    virtual std::vector<VersionLive> live(bool running) const = 0;
     virtual MetricsSnapshot metrics() const = 0;
     virtual LogStore& logs() = 0;
     virtual Measurements& measurements() = 0;

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "src/ceilings/claims.hpp"
-#include "src/store/functions/secrets.hpp"
+#include "src/store/errors.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::daemon {
@@ -18,190 +18,263 @@ std::optional<std::uint64_t> least(const std::optional<std::uint64_t>& a, const 
     return !a ? b : !b ? a : std::min(*a, *b);
 }
 
+std::shared_ptr<FunctionVersion> share_of(const Destination* destination, std::uint64_t version) {
+    if (destination)
+        for (const Share& share : destination->shares)
+            if (share.version && share.version->facts().version == version)
+                return share.version;
+    return nullptr;
+}
+
+bool serves_tcp(const Share& share) { return share.version && share.version->facts().given->tcp; }
+
+bool has(const Destination* destination, const FunctionVersion& version) {
+    return destination && std::ranges::any_of(destination->shares,
+                                              [&](const Share& share) { return share.version.get() == &version; });
+}
+
 } // namespace
 
 FunctionTable::FunctionTable(store::Store& store, WorkerPool& pool, LogStore& logs, const Defaults& defaults,
                              std::function<std::shared_ptr<const CeilingsFile>()> ceilings,
                              std::function<void(const std::string&)> note)
     : store_(store), pool_(pool), logs_(logs), defaults_(defaults), ceilings_(std::move(ceilings)),
-      note_(std::move(note)) {
-    table_.store(std::make_shared<RoutingTable>());
-}
+      note_(std::move(note)) {}
 
-bool FunctionTable::refresh(bool anyhow) {
+FunctionTable::Read FunctionTable::refresh(bool anyhow) {
     const std::lock_guard lock(mutex_);
     const std::int64_t version = store_.data_version();
-    if (version == seen_ && !anyhow)
-        return false;
-    const bool first = !looked_;
-    auto table = std::make_shared<RoutingTable>();
-    std::map<Key, Known> known;
-    std::map<std::pair<std::string, std::uint64_t>, unsigned> shares;
-    std::map<Identity, std::shared_ptr<const Destination>> functions;
-    Faults faults;
-    bool again = false;
-    for (const store::FunctionSummary& function : store::Functions(store_).list()) {
-        Part part;
-        try {
-            part = part_of(function, faults);
-        } catch (const std::exception& error) { // the store is busy or damaged
-            again = true;
-            faults[function.name] = fmt::format("{} stays as it was: {}", function.name, error.what());
-            part = former_part(function);
+    if (version == seen_ && again_.empty() && !anyhow)
+        return Read::nothing;
+    Refresh refresh;
+    refresh.ceilings = ceilings_();
+    {
+        const store::Served served(store_);
+        const store::Changes changes = served.changes_since(last_change_);
+        refresh.all = anyhow || !looked_ || changes.all;
+        refresh.last_change = changes.last;
+        refresh.read = changes.functions;
+        refresh.read.insert(again_.begin(), again_.end());
+        if (!refresh.all && refresh.read.empty()) { // something that nobody is served by, a token for example
+            seen_ = version;
+            return Read::nothing;
         }
-        for (const Share& share : part.destination->shares)
-            if (share.version)
-                shares[{function.name, share.version->facts().version}] = share.percent;
-        known.merge(part.known);
-        ++table->functions;
-        if (!add_tcp(*part.destination, table->tcp, faults)) // the routes are those of an HTTP version before
-            for (const store::Route& route : function.routes)
-                table->add(route, part.destination);
-        functions[{function.name, function.created}] = std::move(part.destination);
+        refresh.secrets = served.shared_secrets();
+        if (refresh.all)
+            read_all(served, refresh);
+        else
+            for (const std::string& name : refresh.read)
+                read_one(served, name, refresh);
     }
-    table->sort();
-    table_.store(std::move(table));
-    seen_ = again ? kNothing : version; // after a failure the next call reads again, even if nothing has changed
-    const auto before = std::exchange(known_, std::move(known));
-    shares_ = std::move(shares);
-    for (const auto& [key, entry] : known_)
-        if (const auto old = before.find(key); old == before.end() || old->second.version != entry.version)
-            pool_.adopt(entry.version);
-    for (const auto& [key, entry] : before)
-        if (const auto now = known_.find(key); now == known_.end() || now->second.version != entry.version)
-            pool_.retire(entry.version);
-    for (const auto& [identity, destination] : std::exchange(functions_, std::move(functions)))
-        if (!functions_.contains(identity))
-            logs_.forget(identity.first);
-    looked_ = true;
-    if (first) // deleted while no daemon ran, or logged after the deletion
-        for (const std::string& name : logs_.functions())
-            if (std::none_of(functions_.begin(), functions_.end(),
-                             [&](const auto& function) { return function.first.first == name; }))
-                logs_.forget(name);
-    const auto said = std::exchange(faults_, std::move(faults));
-    for (const auto& [what, line] : faults_)
-        if (const auto old = said.find(what); old == said.end() || old->second != line)
-            note_(line);
-    return true;
+    seen_ = version;
+    put_in_place(refresh);
+    return refresh.all ? Read::all : Read::some;
 }
 
-// Adds the addresses of a function's TCP versions. Returns false if it has none.
-bool FunctionTable::add_tcp(const Destination& destination, TcpTable& table, Faults& faults) {
-    std::map<ListenAddress, Destination> there;
-    for (const Share& share : destination.shares)
-        if (share.version && share.version->facts().tcp)
-            for (const ListenAddress& address : share.version->facts().tcp->listen)
-                there[address].shares.push_back(share);
-    for (auto& each : there) {
-        const ListenAddress& address = each.first;
-        Destination& one = each.second;
-        one.function = destination.function;
-        const auto taken = std::ranges::find_if(table, [&](const auto& other) {
-            return other.second->function != one.function && other.first.overlaps(address);
-        });
-        if (taken == table.end())
-            table[address] = std::make_shared<const Destination>(std::move(one));
-        else
-            faults[fmt::format("{} {}", destination.function, address.text())] = fmt::format(
-                "{} cannot listen on {}: {} does", destination.function, address.text(), taken->second->function);
+void FunctionTable::read_all(const store::Served& served, Refresh& refresh) {
+    refresh.read.clear();
+    try {
+        refresh.changes.reserve(functions_.size());
+        served.each([&](const store::ServedFunction& function) { take(function, refresh); });
+    } catch (const std::exception&) { // find the functions that are meant, and read the others
+        refresh.changes.clear();
+        refresh.read.clear();
+        refresh.faults.clear();
+        for (const std::string& name : served.names())
+            read_one(served, name, refresh);
     }
-    return !there.empty();
+    for (const auto& [name, place] : functions_)
+        if (!refresh.read.contains(std::string(name)))
+            refresh.changes.push_back({place, nullptr});
+}
+
+void FunctionTable::read_one(const store::Served& served, const std::string& name, Refresh& refresh) {
+    try {
+        if (const auto function = served.find(name))
+            take(*function, refresh);
+        else if (const Place before = place_of(name))
+            refresh.changes.push_back({before, nullptr});
+    } catch (const std::exception& error) { // the store is busy or damaged: what was live stays live
+        refresh.failed.insert(name);
+        refresh.faults[name] = {{name, fmt::format("{} stays as it was: {}", name, error.what())}};
+    }
+    refresh.read.insert(name);
 }
 
 // Throws errors that are not the manifest's: a retry may succeed.
-FunctionTable::Part FunctionTable::part_of(const store::FunctionSummary& function, Faults& faults) {
-    Part part;
-    part.destination = std::make_shared<Destination>();
-    part.destination->function = function.name;
+void FunctionTable::take(const store::ServedFunction& function, Refresh& refresh) {
+    const Place before = place_of(function.name);
+    const Destination* const former = before && before->created == function.created ? before.get() : nullptr;
+    auto after = std::make_shared<Destination>();
+    after->function = function.name;
+    after->created = function.created;
+    after->routes = function.routes;
     std::optional<std::uint64_t> log_bytes;
-    for (const store::Live& live : function.live) {
-        const Key key{function.name, function.created, live.version};
+    for (const store::ServedVersion& version : function.live) {
+        std::shared_ptr<FunctionVersion> made;
         try {
-            const auto before = known_.find(key);
-            Known entry = before != known_.end() ? before->second : read_version(function.name, live.version);
-            const store::FunctionDetails details = store::Functions(store_).describe(function.name);
-            const auto info = std::ranges::find(details.live_versions, live.version, &store::VersionInfo::number);
-            if (info != details.live_versions.end() && info->snapshot != entry.snapshot) { // compressed anew
-                entry.snapshot = info->snapshot;
-                entry.version = nullptr;
-            }
-            Values values = values_of(function.name, entry, details);
-            const std::vector<Ceilings> ceilings = ceilings_of(function.name, entry);
-            for (const Ceilings& each : ceilings)
-                log_bytes = least(log_bytes, each.log_bytes);
-            // New values or ceilings need a new process.
-            if (!entry.version || entry.version->facts().values != values ||
-                entry.version->facts().ceilings != ceilings_text(ceilings))
-                entry.version =
-                    make_version({function.name, function.created}, live.version, entry, std::move(values), ceilings);
-            part.destination->shares.push_back({entry.version, live.percent});
-            part.known.emplace(key, std::move(entry));
+            made = version_of(function, version, refresh, former, log_bytes);
         } catch (const tinykvm::UserError& error) {
             if (error.code() != tinykvm::ExitCode::usage)
                 throw;
-            const std::string name = fmt::format("{} v{}", function.name, live.version);
-            faults[name] = fmt::format("{} cannot be served: {}", name, error.what());
-            part.destination->shares.push_back({nullptr, live.percent});
+            const std::string name = fmt::format("{} v{}", function.name, version.number);
+            refresh.faults[function.name][name] = fmt::format("{} cannot be served: {}", name, error.what());
+        }
+        after->shares.push_back({std::move(made), version.percent});
+    }
+    after->shares.shrink_to_fit();
+    if (std::ranges::any_of(after->shares, serves_tcp)) // they are those of an HTTP version before
+        after->routes.clear();
+    logs_.limit(function.name, log_bytes);
+    if (refresh.all && !functions_.empty()) // only then it is asked who is missing
+        refresh.read.insert(function.name);
+    if (!before || !(*before == *after))
+        refresh.changes.push_back({before, std::move(after)});
+}
+
+// The one of before, with its processes, unless something of it has changed.
+std::shared_ptr<FunctionVersion> FunctionTable::version_of(const store::ServedFunction& function,
+                                                           const store::ServedVersion& version, const Refresh& refresh,
+                                                           const Destination* former,
+                                                           std::optional<std::uint64_t>& log_bytes) {
+    const std::vector<Ceilings> ceilings = ceilings_of(function.name, version, *refresh.ceilings);
+    for (const Ceilings& each : ceilings)
+        log_bytes = least(log_bytes, each.log_bytes);
+    FunctionVersion::Facts facts = facts_of(function, version, refresh.secrets, ceilings);
+    if (auto same = share_of(former, version.number); same && same->facts() == facts)
+        return same;
+    return make_version(std::move(facts));
+}
+
+// Makes the refresh the table in use.
+void FunctionTable::put_in_place(Refresh& refresh) {
+    routes_.change(refresh.changes);
+    std::vector<std::shared_ptr<FunctionVersion>> adopted, retired;
+    for (const auto& [before, after] : refresh.changes) {
+        if (before)
+            functions_.erase(before->function);
+        if (after)
+            functions_.emplace(after->function, after);
+        for (const Share& share : after ? after->shares : std::vector<Share>())
+            if (share.version && !has(before.get(), *share.version))
+                adopted.push_back(share.version);
+        for (const Share& share : before ? before->shares : std::vector<Share>())
+            if (share.version && !has(after.get(), *share.version))
+                retired.push_back(share.version);
+        if (!looked_ || (before && after && before->created == after->created)) // at first functions() tells all
+            continue;
+        if (before) {
+            logs_.forget(before->function);
+            changes_.emplace_back(Identity{before->function, before->created}, false);
+        }
+        if (after)
+            changes_.emplace_back(Identity{after->function, after->created}, true);
+    }
+    size_ = functions_.size();
+    for (const auto& version : adopted)
+        pool_.adopt(version);
+    for (const auto& version : retired)
+        pool_.retire(version);
+    if (!std::exchange(looked_, true)) // deleted while no daemon ran, or logged after the deletion
+        for (const std::string& name : logs_.functions())
+            if (!functions_.contains(name))
+                logs_.forget(name);
+    if (refresh.all)
+        again_.clear();
+    for (const std::string& name : refresh.read)
+        again_.erase(name);
+    again_.merge(refresh.failed);
+    last_change_ = refresh.last_change;
+    read_addresses(refresh.changes);
+    note_faults(refresh);
+}
+
+void FunctionTable::read_addresses(const std::vector<RoutingTable::Change>& changes) {
+    bool same = true;
+    for (const auto& [before, after] : changes) {
+        if (before && tcp_functions_.erase(before->function) > 0)
+            same = false;
+        if (after && std::ranges::any_of(after->shares, serves_tcp)) {
+            tcp_functions_[after->function] = after;
+            same = false;
         }
     }
-    logs_.limit(function.name, log_bytes);
-    return part;
+    if (same)
+        return;
+    addresses_.clear();
+    Faults faults;
+    for (const auto& [name, place] : tcp_functions_) {
+        std::map<ListenAddress, Destination> there;
+        for (const Share& share : place->shares)
+            if (serves_tcp(share))
+                for (const ListenAddress& address : share.version->facts().given->tcp->listen)
+                    there[address].shares.push_back(share);
+        for (auto& each : there) {
+            const ListenAddress& address = each.first;
+            Destination& one = each.second;
+            one.function = name;
+            one.created = place->created;
+            const auto taken = std::ranges::find_if(addresses_, [&](const auto& other) {
+                return other.second->function != one.function && other.first.overlaps(address);
+            });
+            if (taken == addresses_.end())
+                addresses_[address] = std::make_shared<const Destination>(std::move(one));
+            else
+                faults[fmt::format("{} {}", name, address.text())] =
+                    fmt::format("{} cannot listen on {}: {} does", name, address.text(), taken->second->function);
+        }
+    }
+    for (const auto& [what, line] : faults)
+        if (const auto old = address_faults_.find(what); old == address_faults_.end() || old->second != line)
+            note_(line);
+    address_faults_ = std::move(faults);
 }
 
-// What was live stays live.
-FunctionTable::Part FunctionTable::former_part(const store::FunctionSummary& function) {
-    Part part;
-    part.destination = std::make_shared<Destination>();
-    part.destination->function = function.name;
-    if (const auto former = functions_.find({function.name, function.created}); former != functions_.end())
-        *part.destination = *former->second;
-    else
-        for (const store::Live& live : function.live)
-            part.destination->shares.push_back({nullptr, live.percent});
-    for (const auto& [key, entry] : known_)
-        if (std::get<0>(key) == function.name && std::get<1>(key) == function.created)
-            part.known.emplace(key, entry);
-    return part;
-}
-
-FunctionTable::Known FunctionTable::read_version(const std::string& function, std::uint64_t version) {
-    const store::VersionInfo info = store::Functions(store_).version(function, version);
-    return {nullptr, function_settings(info.manifest), info.snapshot, info.tenant, info.ceilings};
-}
-
-Values FunctionTable::values_of(const std::string& function, const Known& version,
-                                const store::FunctionDetails& details) {
-    return daemon::values_of(version.settings, details.env, store::Secrets(store_).values(function, version.tenant),
-                             details.secrets);
+void FunctionTable::note_faults(Refresh& refresh) {
+    std::map<std::string, Faults> before;
+    for (auto known = faults_.begin(); known != faults_.end();) {
+        const auto next = std::next(known);
+        if (refresh.all || refresh.read.contains(known->first))
+            before.insert(faults_.extract(known));
+        known = next;
+    }
+    for (const auto& [function, faults] : refresh.faults)
+        for (const auto& [what, line] : faults) {
+            const Faults& said = before[function];
+            if (const auto old = said.find(what); old == said.end() || old->second != line)
+                note_(line);
+        }
+    faults_.merge(refresh.faults);
 }
 
 // The ceilings of whoever deployed it, and those that are in force now.
-std::vector<Ceilings> FunctionTable::ceilings_of(const std::string& function, const Known& known) const {
-    std::vector<Ceilings> all = ceilings_from_text(known.ceilings.empty() ? "" : "[" + known.ceilings + "]");
-    if (Ceilings now = ceilings_()->of(function); now != Ceilings{})
+std::vector<Ceilings> FunctionTable::ceilings_of(const std::string& function, const store::ServedVersion& version,
+                                                 const CeilingsFile& file) {
+    std::vector<Ceilings> all = ceilings_from_text(version.ceilings.empty() ? "" : "[" + version.ceilings + "]");
+    if (Ceilings now = file.of(function); now != Ceilings{})
         all.push_back(std::move(now));
     return all;
 }
 
-std::shared_ptr<FunctionVersion> FunctionTable::make_version(const Identity& function, std::uint64_t version,
-                                                             const Known& known, Values values,
-                                                             const std::vector<Ceilings>& ceilings) {
+FunctionVersion::Facts FunctionTable::facts_of(const store::ServedFunction& function,
+                                               const store::ServedVersion& version, const Secrets& secrets,
+                                               const std::vector<Ceilings>& ceilings) {
+    const FunctionSettings settings = function_settings(version.manifest);
     FunctionVersion::Facts facts;
-    facts.tcp = known.settings.tcp;
     Claims claims;
-    if (facts.tcp)
-        claims.listen = facts.tcp->listen;
+    if (settings.tcp)
+        claims.listen = settings.tcp->listen;
     for (const Ceilings& each : ceilings)
         for (const Excess& excess : claims_above(each, claims))
             if (excess.fatal) // an address cannot be clamped; nothing else is claimed here
                 throw tinykvm::UserError(tinykvm::ExitCode::usage,
                                          fmt::format("it asks for more than is granted: {}", text_of({excess})));
-    facts.name = fmt::format("{} v{}", function.first, version);
-    facts.function = function.first;
-    facts.version = version;
-    facts.snapshot = known.snapshot;
-    const Scale& scale = known.settings.scale;
+    facts.name = fmt::format("{} v{}", function.name, version.number);
+    facts.function = function.name;
+    facts.created = function.created;
+    facts.version = version.number;
+    facts.snapshot = version.snapshot;
+    const Scale& scale = settings.scale;
     facts.min = scale.min;
     facts.max = scale.max.value_or(std::max(defaults_.machines, scale.min));
     facts.queue = scale.queue.value_or(kQueue);
@@ -211,41 +284,87 @@ std::shared_ptr<FunctionVersion> FunctionTable::make_version(const Identity& fun
         facts.queue = static_cast<unsigned>(std::min<std::uint64_t>(facts.queue, each.queue.value_or(facts.queue)));
     }
     facts.min = std::min(facts.min, facts.max);
-    facts.ceilings = ceilings_text(ceilings);
     facts.idle_ns = scale.idle_ns.value_or(defaults_.idle_ns);
     facts.queue_ns = scale.queue_ns;
-    facts.after_restore = known.settings.after_restore;
-    facts.values = std::move(values);
-    if (!defaults_.share_across_tenants)
-        facts.tenant = known.tenant;
-    facts.requests = logs_.requests().ring(function.first, function.second);
-    return std::make_shared<FunctionVersion>(std::move(facts));
+    std::vector<std::string> own;
+    for (const auto& [name, value] : function.secrets)
+        own.push_back(name);
+    Given given{settings.after_restore, settings.tcp,
+                values_of(settings, function.env, secrets_of(function, version, secrets), own), ceilings_text(ceilings),
+                defaults_.share_across_tenants ? "" : version.tenant};
+    if (*last_given_ != given)
+        last_given_ = SharedGiven(std::move(given));
+    facts.given = last_given_;
+    return facts;
+}
+
+std::shared_ptr<FunctionVersion> FunctionTable::make_version(FunctionVersion::Facts facts) {
+    auto requests = logs_.requests().find(facts.function, facts.created);
+    return std::make_shared<FunctionVersion>(std::move(facts), std::move(requests));
 }
 
 std::shared_ptr<FunctionVersion> FunctionTable::version(const std::string& function, std::uint64_t version) {
     const std::lock_guard lock(mutex_);
-    for (const auto& [key, entry] : known_)
-        if (std::get<0>(key) == function && std::get<2>(key) == version)
-            return entry.version;
-    const Known entry = read_version(function, version);
-    const store::FunctionDetails details = store::Functions(store_).describe(function);
-    auto made = make_version({function, details.created}, version, entry, values_of(function, entry, details),
-                             ceilings_of(function, entry));
+    if (auto live = share_of(place_of(function).get(), version))
+        return live;
+    const store::VersionInfo info = store::Functions(store_).version(function, version);
+    const store::ServedVersion served_version{info.number,   info.percent, info.snapshot,
+                                              info.manifest, info.tenant,  info.ceilings};
+    FunctionVersion::Facts facts;
+    {
+        const store::Served served(store_);
+        const auto found = served.find(function);
+        if (!found)
+            throw store::NotFound(fmt::format("{} was deleted", function));
+        facts = facts_of(*found, served_version, served.shared_secrets(),
+                         ceilings_of(function, served_version, *ceilings_()));
+    }
+    auto made = make_version(std::move(facts));
     pool_.retire(made); // its process ends after the request
     return made;
 }
 
-std::map<std::pair<std::string, std::uint64_t>, unsigned> FunctionTable::shares() const {
-    const std::lock_guard lock(mutex_);
-    return shares_;
+FunctionTable::Place FunctionTable::place_of(std::string_view function) const {
+    const auto found = functions_.find(function);
+    return found == functions_.end() ? nullptr : found->second;
 }
 
-std::set<std::pair<std::string, std::int64_t>> FunctionTable::functions() const {
+std::map<std::pair<std::string, std::uint64_t>, unsigned> FunctionTable::shares() const {
     const std::lock_guard lock(mutex_);
-    std::set<Identity> all;
-    for (const auto& [identity, destination] : functions_)
-        all.insert(identity);
+    std::map<std::pair<std::string, std::uint64_t>, unsigned> all;
+    for (const auto& [name, place] : functions_)
+        for (const Share& share : place->shares)
+            if (share.version)
+                all[{place->function, share.version->facts().version}] = share.percent;
     return all;
+}
+
+TcpTable FunctionTable::addresses() const {
+    const std::lock_guard lock(mutex_);
+    return addresses_;
+}
+
+std::optional<unsigned> FunctionTable::share(const std::string& function, std::uint64_t version) const {
+    const std::lock_guard lock(mutex_);
+    if (const Place place = place_of(function))
+        for (const Share& share : place->shares)
+            if (share.version && share.version->facts().version == version)
+                return share.percent;
+    return std::nullopt;
+}
+
+std::set<FunctionTable::Identity> FunctionTable::functions() const {
+    const std::lock_guard lock(mutex_);
+    changes_ = {};
+    std::set<Identity> all;
+    for (const auto& [name, place] : functions_)
+        all.emplace(place->function, place->created);
+    return all;
+}
+
+std::vector<std::pair<FunctionTable::Identity, bool>> FunctionTable::changes() const {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(changes_, {});
 }
 
 } // namespace kvmserver::daemon

@@ -1,18 +1,23 @@
 // The functions and versions that the store says are live, for routing.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
-#include <tuple>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "src/ceilings/file.hpp"
+#include "src/daemon/function_version.hpp"
 #include "src/daemon/routing.hpp"
 #include "src/daemon/worker_pool.hpp"
-#include "src/store/functions/functions.hpp"
-#include "tinykvm/base/shared_value.hpp"
+#include "src/store/functions/served.hpp"
 
 namespace kvmserver::daemon {
 
@@ -24,50 +29,68 @@ struct Defaults {
 
 class FunctionTable {
 public:
+    using Identity = std::pair<std::string, std::int64_t>; // name and creation time of a function, ms since 1970
+
     // `note` gets a line about each function that cannot be served. `ceilings` returns those in force, at each refresh.
     // All arguments must outlive this object.
     FunctionTable(store::Store& store, WorkerPool& pool, LogStore& logs, const Defaults& defaults,
                   std::function<std::shared_ptr<const CeilingsFile>()> ceilings,
                   std::function<void(const std::string&)> note);
 
-    // The table in use. Any thread.
-    std::shared_ptr<const RoutingTable> get() const { return table_.load(); }
-    // Reads the store if it has changed, or if `anyhow`. Versions that stay live keep their processes, unless their
-    // snapshot was compressed anew. A function that cannot be read stays as it was, and the next call retries it. A
-    // version with an invalid manifest is not live. Thread-safe. Throws what the store throws; the table in use then
-    // stays. Returns whether it was read.
-    bool refresh(bool anyhow);
+    // Any thread.
+    const RoutingTable& routes() const { return routes_; }
+    std::size_t size() const { return size_; } // functions
+    // What is served at each address of TCP functions. An address that two functions have is that of the first by name.
+    TcpTable addresses() const;
+
+    enum class Read { nothing, some, all };
+    // Reads of the store what has changed; all of it at the first call, if `anyhow`, or if too much has changed.
+    // Versions that stay live keep their processes, unless their snapshot was compressed anew. A function that cannot
+    // be read stays as it was, and the next call retries it. A version with an invalid manifest is not live.
+    // Thread-safe. Throws what the store throws; all then stays as it was. Returns which functions were read.
+    Read refresh(bool anyhow);
     // A version for `invoke`, whether it is live or not. Throws store::NotFound.
     std::shared_ptr<FunctionVersion> version(const std::string& function, std::uint64_t version);
     // Percentage of the requests, by function and version.
     std::map<std::pair<std::string, std::uint64_t>, unsigned> shares() const;
-    // Those that the table in use has: name, creation time in ms since 1970.
-    std::set<std::pair<std::string, std::int64_t>> functions() const;
+    // Of one version; nothing if it is not live.
+    std::optional<unsigned> share(const std::string& function, std::uint64_t version) const;
+    // Those that the table in use has.
+    std::set<Identity> functions() const;
+    // Which functions came (true) and went (false) since the last call of this or of functions(), in this order.
+    std::vector<std::pair<Identity, bool>> changes() const;
 
 private:
-    using Key = std::tuple<std::string, std::int64_t, std::uint64_t>; // name, creation time, version
-    struct Known {
-        std::shared_ptr<FunctionVersion> version;
-        FunctionSettings settings;
-        Digest snapshot;
-        std::string tenant;   // store::VersionRecord::tenant
-        std::string ceilings; // JSON: the ceilings of whoever deployed it; "": none
-    };
-    struct Part { // what belongs to one function
-        std::shared_ptr<Destination> destination;
-        std::map<Key, Known> known;
-    };
-    using Faults = std::map<std::string, std::string>;     // by function or version; each is noted once
-    using Identity = std::pair<std::string, std::int64_t>; // name and creation time of a function
+    using Place = std::shared_ptr<const Destination>;
+    using Faults = std::map<std::string, std::string>; // of a function, by what is at fault; each is noted once
+    using Secrets = std::map<std::string, store::SharedSecret>;
     static constexpr std::int64_t kNothing = -1;
-    static bool add_tcp(const Destination& destination, TcpTable& table, Faults& faults);
-    Part part_of(const store::FunctionSummary& function, Faults& faults);
-    Part former_part(const store::FunctionSummary& function);
-    Known read_version(const std::string& function, std::uint64_t version);
-    Values values_of(const std::string& function, const Known& version, const store::FunctionDetails& details);
-    std::vector<Ceilings> ceilings_of(const std::string& function, const Known& known) const;
-    std::shared_ptr<FunctionVersion> make_version(const Identity& function, std::uint64_t version, const Known& known,
-                                                  Values values, const std::vector<Ceilings>& ceilings);
+
+    // A refresh that is under way. Nothing of it is seen before it is complete.
+    struct Refresh {
+        bool all = false; // every function is read
+        std::int64_t last_change = 0;
+        std::shared_ptr<const CeilingsFile> ceilings;
+        Secrets secrets;
+        std::vector<RoutingTable::Change> changes;
+        std::set<std::string> read, failed; // names
+        std::map<std::string, Faults> faults;
+    };
+    void read_all(const store::Served& served, Refresh& refresh);
+    void read_one(const store::Served& served, const std::string& name, Refresh& refresh);
+    void take(const store::ServedFunction& function, Refresh& refresh);
+    void put_in_place(Refresh& refresh);
+    void read_addresses(const std::vector<RoutingTable::Change>& changes);
+    void note_faults(Refresh& refresh);
+    std::shared_ptr<FunctionVersion> version_of(const store::ServedFunction& function,
+                                                const store::ServedVersion& version, const Refresh& refresh,
+                                                const Destination* former, std::optional<std::uint64_t>& log_bytes);
+    static std::vector<Ceilings> ceilings_of(const std::string& function, const store::ServedVersion& version,
+                                             const CeilingsFile& file);
+    FunctionVersion::Facts facts_of(const store::ServedFunction& function, const store::ServedVersion& version,
+                                    const Secrets& secrets, const std::vector<Ceilings>& ceilings);
+    std::shared_ptr<FunctionVersion> make_version(FunctionVersion::Facts facts);
+    Place place_of(std::string_view function) const;
 
     store::Store& store_;
     WorkerPool& pool_;
@@ -75,14 +98,20 @@ private:
     const Defaults defaults_;
     const std::function<std::shared_ptr<const CeilingsFile>()> ceilings_;
     const std::function<void(const std::string&)> note_;
-    tinykvm::SharedValue<const RoutingTable> table_;
+    RoutingTable routes_;
+    std::atomic<std::size_t> size_{0};
     mutable std::mutex mutex_; // guards the following
     std::int64_t seen_ = kNothing;
+    std::int64_t last_change_ = 0; // store::Changes::last
     bool looked_ = false;
-    std::map<Key, Known> known_;
-    std::map<std::pair<std::string, std::uint64_t>, unsigned> shares_;
-    std::map<Identity, std::shared_ptr<const Destination>> functions_;
-    Faults faults_;
+    std::unordered_map<std::string_view, Place> functions_; // by name, which is in the destination
+    std::set<std::string> again_;                           // functions that could not be read
+    SharedGiven last_given_;                                // for versions that have the same
+    std::map<std::string, Faults> faults_;                  // by function
+    std::map<std::string, Place> tcp_functions_;            // by name
+    TcpTable addresses_;
+    Faults address_faults_;
+    mutable std::vector<std::pair<Identity, bool>> changes_;
 };
 
 } // namespace kvmserver::daemon

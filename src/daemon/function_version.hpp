@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -12,30 +13,61 @@
 
 namespace kvmserver::daemon {
 
+// What most versions of very many have in common: nothing of it. Equal ones can be one.
+struct Given {
+    std::string after_restore;      // path of the hook; "": none
+    std::optional<TcpSettings> tcp; // nothing: HTTP
+    Values values;
+    std::string ceilings; // the most that it is granted (ceilings_text)
+    std::string tenant;   // whose copies of unpacked pages it gets
+    bool operator==(const Given&) const = default;
+};
+class SharedGiven {
+public:
+    SharedGiven() : SharedGiven(Given()) {}
+    explicit SharedGiven(Given given) : given_(std::make_shared<const Given>(std::move(given))) {}
+    const Given& operator*() const { return *given_; }
+    const Given* operator->() const { return given_.get(); }
+    bool operator==(const SharedGiven& other) const { return given_ == other.given_ || *given_ == *other.given_; }
+
+private:
+    std::shared_ptr<const Given> given_;
+};
+
 class FunctionVersion {
 public:
     struct Facts {
         std::string name; // "hello v4"
         std::string function;
+        std::int64_t created = 0; // of the function: ms since 1970
         std::uint64_t version = 0;
         Digest snapshot;
         unsigned min = 0, max = 1; // request machines
         std::uint64_t idle_ns = 0; // before idle machines are stopped
         unsigned queue = 0;
         std::uint64_t queue_ns = 0;
-        std::string after_restore;      // path of the hook; "": none
-        std::optional<TcpSettings> tcp; // nothing: HTTP
-        Values values;
-        std::string ceilings;                  // the most that it is granted (ceilings_text)
-        std::string tenant;                    // whose copies of unpacked pages it gets
-        std::shared_ptr<RequestRing> requests; // of all versions of the function; null: nobody wants to know
+        SharedGiven given;
+        bool operator==(const Facts&) const = default;
     };
-    explicit FunctionVersion(Facts facts) : facts_(std::move(facts)) {}
+    // `requests`: those of the function, if there are any yet.
+    explicit FunctionVersion(Facts facts, std::shared_ptr<RequestRing> requests = nullptr)
+        : facts_(std::move(facts)), requests_(std::move(requests)) {}
     const Facts& facts() const { return facts_; }
+    // The requests of all versions of the function. Most functions of very many have none, so the ring is made when
+    // there is one. Thread-safe.
+    RequestRing& requests(RequestLog& log) {
+        std::call_once(has_requests_, [&] {
+            if (!requests_)
+                requests_ = log.ring(facts_.function, facts_.created);
+        });
+        return *requests_;
+    }
 
 private:
     friend class WorkerPool;
     const Facts facts_;
+    std::once_flag has_requests_;
+    std::shared_ptr<RequestRing> requests_;
     // Guarded by the pool's mutex:
     std::optional<request::FunctionId> id_; // the scheduler's id; nothing: unknown to it
     std::string last_failure_;

@@ -142,7 +142,7 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
     check(request);
     read_table(false);
     const std::shared_ptr<FunctionVersion> version = version_for(request);
-    if (const auto& tcp = version->facts().tcp)
+    if (const auto& tcp = version->facts().given->tcp)
         throw store::Conflict(fmt::format("{} is no HTTP function but protocol = \"tcp\": connect to {}",
                                           version->facts().name, tcp->listen.front().text()));
     const auto begin = Clock::now();

@@ -92,9 +92,10 @@ void Measurements::add_pending(Points& points, const std::string& function, cons
 void Measurements::write_at(std::int64_t minute) {
     Sums now = sums();
     std::map<FunctionIdentity, Counts> more;
-    for (const FunctionIdentity& function : functions_)
-        if (const Counts counts = pending(function.first, now); counts.requests != 0)
-            more.emplace(function, counts);
+    for (const auto& [name, sum] : now) // these are few where functions are very many
+        if (const auto at = functions_.lower_bound({name, 0}); at != functions_.end() && at->first == name)
+            if (const Counts counts = pending(name, now); counts.requests != 0)
+                more.emplace(*at, counts);
     if (more.empty() || with_file([&](MeasurementFile& file) { file.add(minute, more, options_.max_points); }))
         written_ = std::move(now);
 }
@@ -103,10 +104,30 @@ void Measurements::keep(const std::function<std::set<FunctionIdentity>()>& funct
     const std::lock_guard lock(mutex_); // also during the call: the last one to ask is the last one to set
     const Sums now = sums();
     for (const FunctionIdentity& function : std::exchange(functions_, functions()))
-        if (!functions_.contains(function)) // deleted: nothing of it counts for a later function of this name
-            if (const auto sum = now.find(function.first); sum != now.end())
-                written_[function.first] = sum->second;
+        if (!functions_.contains(function))
+            forget(function, now);
     with_file([&](MeasurementFile& file) { file.keep(functions_); });
+}
+
+void Measurements::change(const std::function<std::vector<std::pair<FunctionIdentity, bool>>()>& changes) {
+    const std::lock_guard lock(mutex_); // also during the call, as in keep()
+    bool some_went = false;
+    for (const auto& [function, came] : changes()) {
+        if (came) {
+            functions_.insert(function);
+        } else if (functions_.erase(function) != 0) {
+            forget(function, sums());
+            some_went = true;
+        }
+    }
+    if (some_went)
+        with_file([&](MeasurementFile& file) { file.keep(functions_); });
+}
+
+// It is deleted: nothing of it counts for a later function of this name.
+void Measurements::forget(const FunctionIdentity& function, const Sums& now) {
+    if (const auto sum = now.find(function.first); sum != now.end())
+        written_[function.first] = sum->second;
 }
 
 void Measurements::tick() {

@@ -9,6 +9,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "src/daemon/measurement_file.hpp"
 #include "src/daemon/metrics.hpp"
@@ -42,6 +44,8 @@ public:
     // `functions` tells which functions exist, and is called at once. Measurements of others are removed, and a new
     // function with the name of a former one begins with none. Call it before the first tick() and after each change.
     void keep(const std::function<std::set<FunctionIdentity>()>& functions);
+    // The same after a change, told by what came (true) and went (false), in this order.
+    void change(const std::function<std::vector<std::pair<FunctionIdentity, bool>>()>& changes);
     // To be called often: writes when a minute is over.
     void tick();
     // Writes what was counted since the last write: before the process ends.
@@ -58,6 +62,7 @@ private:
     std::int64_t pending_time() const;
     void add_pending(Points& points, const std::string& function, const Sums& now, const Span& span) const;
     void write_at(std::int64_t minute);
+    void forget(const FunctionIdentity& function, const Sums& now);
     template <class Action>
     bool with_file(const Action& action);
 

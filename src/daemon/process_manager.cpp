@@ -92,18 +92,18 @@ std::variant<ProcessManager::Started, std::string> ProcessManager::started(const
     Started out;
     try {
         out.snapshot = std::make_unique<store::StoredSnapshot>(store_, facts.snapshot);
-        const std::vector<Ceilings> ceilings = ceilings_from_text(facts.ceilings);
+        const std::vector<Ceilings> ceilings = ceilings_from_text(facts.given->ceilings);
         const FunctionProgram program{.name = facts.name,
                                       .function = facts.function,
                                       .snapshot = out.snapshot.get(),
-                                      .after_restore = facts.after_restore,
-                                      .values = facts.values.body,
-                                      .environment = facts.values.environment,
-                                      .ceilings = facts.ceilings,
+                                      .after_restore = facts.given->after_restore,
+                                      .values = facts.given->values.body,
+                                      .environment = facts.given->values.environment,
+                                      .ceilings = facts.given->ceilings,
                                       .report_excess = start.report_excess,
                                       .jail = plans_.plan_for(*out.snapshot, ceilings),
                                       .limits = plans_.limits_for(*out.snapshot, ceilings, facts.max),
-                                      .tenant = facts.tenant};
+                                      .tenant = facts.given->tenant};
         out.process = spares.take();
         try {
             out.process->assign(program, cache_);

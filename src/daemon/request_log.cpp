@@ -128,10 +128,19 @@ std::shared_ptr<RequestRing> RequestLog::ring(const std::string& function, std::
     if (known != rings_.end())
         if (auto ring = known->second.lock())
             return ring;
-    std::erase_if(rings_, [](const auto& entry) { return entry.second.expired(); });
+    if (rings_.size() >= sweep_at_) {
+        std::erase_if(rings_, [](const auto& entry) { return entry.second.expired(); });
+        sweep_at_ = 16 + 2 * rings_.size();
+    }
     auto made = std::make_shared<RequestRing>();
     rings_[{function, created}] = made;
     return made;
+}
+
+std::shared_ptr<RequestRing> RequestLog::find(const std::string& function, std::int64_t created) const {
+    const std::lock_guard lock(mutex_);
+    const auto known = rings_.find({function, created});
+    return known == rings_.end() ? nullptr : known->second.lock();
 }
 
 std::map<RequestLog::Identity, std::shared_ptr<const RequestRing>> RequestLog::rings(const RequestQuery& query) const {

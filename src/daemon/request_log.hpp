@@ -99,11 +99,13 @@ public:
     using Identity = std::pair<std::string, std::int64_t>; // name and creation time of a function
     // Lives as long as somebody holds it: as long as the function has a version.
     std::shared_ptr<RequestRing> ring(const std::string& function, std::int64_t created);
+    std::shared_ptr<RequestRing> find(const std::string& function, std::int64_t created) const; // null: there is none
     std::map<Identity, std::shared_ptr<const RequestRing>> rings(const RequestQuery& query) const;
 
 private:
     mutable std::mutex mutex_;
     std::map<Identity, std::weak_ptr<RequestRing>> rings_;
+    std::size_t sweep_at_ = 16; // so many, and those that nobody holds are removed
 };
 
 // Reads what is there, and then what has come since.

@@ -1,24 +1,12 @@
 #include "src/daemon/routing.hpp"
 
 #include <algorithm>
+#include <mutex>
 #include <random>
+#include <utility>
 
 namespace kvmserver::daemon {
 namespace {
-
-bool host_matches(std::string_view pattern, std::string_view host) {
-    if (pattern.empty())
-        return true;
-    if (!pattern.starts_with("*."))
-        return pattern == host;
-    const std::string_view below = pattern.substr(1); // ".x"
-    return host.size() > below.size() && host.ends_with(below);
-}
-
-// How specific a host pattern is: exact hosts first, then by length.
-std::size_t weight(std::string_view pattern) {
-    return pattern.empty() ? 0 : pattern.starts_with("*.") ? pattern.size() : 1000 + pattern.size();
-}
 
 // "/a" matches /a, /a/b and /a?b, not /ab; "/a/" matches everything below it.
 bool path_matches(std::string_view prefix, std::string_view path) {
@@ -26,6 +14,28 @@ bool path_matches(std::string_view prefix, std::string_view path) {
         return false;
     return prefix.ends_with('/') || path.size() == prefix.size() || path[prefix.size()] == '/' ||
            path[prefix.size()] == '?';
+}
+
+// "*.x": ".x".
+std::string_view key_of(std::string_view pattern) { return pattern.starts_with("*.") ? pattern.substr(1) : pattern; }
+
+// The longest of the paths that matches. What is a prefix of `path`, and not longer than `rest`, is a prefix of each
+// string between itself and `rest` too: also of the last one before `rest`.
+template <class Paths>
+const typename Paths::value_type* longest_match(const Paths& paths, std::string_view path) {
+    for (std::string_view rest = path;;) {
+        auto at = paths.upper_bound(rest);
+        if (at == paths.begin())
+            return nullptr;
+        const std::string_view last = (--at)->first;
+        if (path_matches(last, path))
+            return &*at;
+        const auto common =
+            static_cast<std::size_t>(std::ranges::mismatch(last, rest).in1 - last.begin()); // of the beginnings
+        if (common == 0)
+            return nullptr;
+        rest = path.substr(0, common < last.size() ? common : common - 1);
+    }
 }
 
 } // namespace
@@ -48,25 +58,63 @@ std::shared_ptr<FunctionVersion> version_by_share(const Destination& destination
     return nullptr;
 }
 
-void RoutingTable::add(const store::Route& route, std::shared_ptr<const Destination> destination) {
-    entries_.push_back({route, std::move(destination)});
+void RoutingTable::remove(const std::shared_ptr<const Destination>& destination) {
+    for (const store::Route& route : destination->routes) {
+        Hosts& hosts = hosts_for(route.host);
+        const auto host = hosts.find(key_of(route.host));
+        if (host == hosts.end())
+            continue;
+        const auto path = host->second.find(route.path);
+        if (path == host->second.end() || path->second != destination) // another function has it by now
+            continue;
+        host->second.erase(path);
+        if (host->second.empty())
+            hosts.erase(host);
+    }
 }
 
-void RoutingTable::sort() {
-    std::stable_sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
-        return std::pair(weight(a.route.host), a.route.path.size()) >
-               std::pair(weight(b.route.host), b.route.path.size());
-    });
+void RoutingTable::add(const std::shared_ptr<const Destination>& destination) {
+    for (const store::Route& route : destination->routes) {
+        Hosts& hosts = hosts_for(route.host);
+        auto host = hosts.find(key_of(route.host));
+        if (host == hosts.end())
+            host = hosts.emplace(key_of(route.host), Paths()).first;
+        host->second.erase(route.path); // the key too, which is in another destination
+        host->second.emplace(route.path, destination);
+    }
 }
 
-const Destination* RoutingTable::find(std::string_view host, std::string_view path, const store::Route** route) const {
-    for (const Entry& entry : entries_)
-        if (host_matches(entry.route.host, host) && path_matches(entry.route.path, path)) {
-            if (route)
-                *route = &entry.route;
-            return entry.destination.get();
-        }
-    return nullptr;
+void RoutingTable::change(std::span<const Change> changes) {
+    const std::unique_lock lock(mutex_);
+    for (const Change& change : changes)
+        if (change.before)
+            remove(change.before);
+    for (const Change& change : changes)
+        if (change.after)
+            add(change.after);
+}
+
+std::shared_ptr<const Destination> RoutingTable::find(std::string_view host, std::string_view path,
+                                                      const store::Route** route) const {
+    const std::shared_lock lock(mutex_);
+    const auto within = [&](const Hosts& hosts, std::string_view key) -> std::shared_ptr<const Destination> {
+        const auto paths = hosts.find(key);
+        const Paths::value_type* const found = paths == hosts.end() ? nullptr : longest_match(paths->second, path);
+        if (!found)
+            return nullptr;
+        if (route)
+            *route = &*std::ranges::find_if(found->second->routes, [&](const store::Route& each) {
+                return each.path.data() == found->first.data(); // the key is in it
+            });
+        return found->second;
+    };
+    if (auto found = host.empty() ? nullptr : within(exact_, host))
+        return found;
+    // The longest first.
+    for (auto dot = wild_.empty() ? host.npos : host.find('.', 1); dot != host.npos; dot = host.find('.', dot + 1))
+        if (auto found = within(wild_, host.substr(dot)))
+            return found;
+    return within(exact_, "");
 }
 
 } // namespace kvmserver::daemon

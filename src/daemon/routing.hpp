@@ -1,7 +1,11 @@
 // Finds the function that a request is for.
 #pragma once
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <shared_mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,12 +20,16 @@ class FunctionVersion; // function_version.hpp
 struct Share {
     std::shared_ptr<FunctionVersion> version;
     unsigned percent = 0;
+    bool operator==(const Share&) const = default;
 };
 
 struct Destination {
     std::string function;
+    std::int64_t created = 0;         // of the function: ms since 1970
     // Add up to 100 percent, or less at an address where not all versions listen. Empty: nothing is live.
     std::vector<Share> shares;
+    std::vector<store::Route> routes; // that lead here
+    bool operator==(const Destination&) const = default;
 };
 
 // One of the destination's versions, at random by their shares. Null: none is live, or the one chosen cannot be served.
@@ -30,23 +38,31 @@ std::shared_ptr<FunctionVersion> version_by_share(const Destination& destination
 // What is served at each address of TCP functions.
 using TcpTable = std::map<ListenAddress, std::shared_ptr<const Destination>>;
 
-// Immutable after sort(). The most specific route wins: an exact host before "*.x" (longer ones first) before any host;
-// for equal hosts the longest path.
+// The most specific route wins: an exact host before "*.x" (longer ones first) before any host; for equal hosts the
+// longest path. Thread-safe. A search takes a few comparisons per part of the host, however many routes there are, and
+// a change costs as much as the routes that it changes.
 class RoutingTable {
 public:
-    void add(const store::Route& route, std::shared_ptr<const Destination> destination);
-    void sort();
-    // Null if no route matches. `route` is set to that which does.
-    const Destination* find(std::string_view host, std::string_view path, const store::Route** route = nullptr) const;
-    std::size_t functions = 0;
-    TcpTable tcp;
+    struct Change {
+        std::shared_ptr<const Destination> before, after; // of one function; null: it is not there
+    };
+    // Makes all changes at once: no search sees some of them only.
+    void change(std::span<const Change> changes);
+    // Null if no route matches. `host` is in lower case and has no port. `route` is set to that which does: it is one
+    // of the destination's.
+    std::shared_ptr<const Destination> find(std::string_view host, std::string_view path,
+                                            const store::Route** route = nullptr) const;
 
 private:
-    struct Entry {
-        store::Route route;
-        std::shared_ptr<const Destination> destination;
-    };
-    std::vector<Entry> entries_;
+    // By the path. The keys are in the destinations.
+    using Paths = std::map<std::string_view, std::shared_ptr<const Destination>>;
+    using Hosts = std::map<std::string, Paths, std::less<>>;
+    Hosts& hosts_for(const std::string& pattern) { return pattern.starts_with("*.") ? wild_ : exact_; }
+    void remove(const std::shared_ptr<const Destination>& destination);
+    void add(const std::shared_ptr<const Destination>& destination);
+
+    mutable std::shared_mutex mutex_; // guards the following
+    Hosts exact_, wild_;              // "": any host; "*.x" is in wild_, as ".x"
 };
 
 } // namespace kvmserver::daemon

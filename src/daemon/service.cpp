@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <set>
 #include <tuple>
 
 #include "src/common/clock.hpp"
@@ -168,7 +169,6 @@ Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd>
         front_.use_certificate(options_.certificate, options_.key);
     front_.add_listener(std::move(listening), tls);
     read_table(true);
-    measurements_.keep([this] { return table_.functions(); });
 }
 
 Service::~Service() = default;
@@ -182,17 +182,20 @@ void Service::start() {
 }
 
 void Service::refresh() {
-    if (!read_table(false))
-        return;
-    recompressor_.look();
-    measurements_.keep([this] { return table_.functions(); });
+    if (read_table(false))
+        recompressor_.look();
 }
 
 bool Service::read_table(bool anyhow) {
-    const bool read = table_.refresh(anyhow);
-    if (read && tcp_sockets_.want([this] { return table_.get()->tcp; }))
+    const FunctionTable::Read read = table_.refresh(anyhow);
+    switch (read) {
+    case FunctionTable::Read::nothing: return false;
+    case FunctionTable::Read::some: measurements_.change([this] { return table_.changes(); }); break;
+    case FunctionTable::Read::all: measurements_.keep([this] { return table_.functions(); }); break;
+    }
+    if (tcp_sockets_.want([this] { return table_.addresses(); }))
         tcp_.look();
-    return read;
+    return true;
 }
 
 void Service::tick() {
@@ -254,7 +257,6 @@ void Service::reload() {
             on_reload_();
     });
     step([&] { read_table(true); });
-    step([&] { measurements_.keep([this] { return table_.functions(); }); });
     if (first)
         std::rethrow_exception(first);
 }
@@ -266,15 +268,14 @@ void Service::on_reload(std::function<void()> action) {
 
 std::unique_ptr<http::Lease> Service::connect(const http::RequestInfo& request,
                                               std::shared_ptr<http::RequestWaiter> waiter) {
-    const auto table = table_.get();
     const std::string host = host_name(request.head.host);
     const store::Route* route = nullptr;
-    const Destination* destination = table->find(host, request.head.path, &route);
+    const auto destination = table_.routes().find(host, request.head.path, &route);
     if (!destination) {
         request::Circumstances of;
         of.reason = host + std::string(request.head.path);
         request::Problem problem = problem_for(request::Outcome::no_route, of);
-        if (table->functions == 0)
+        if (table_.size() == 0)
             problem.hint = "Nothing is deployed yet: `kvmserver deploy` makes a function.";
         waiter->failed(std::move(problem));
         return nullptr;
@@ -356,9 +357,10 @@ void Service::finished(const TcpRecord& record) {
         m.bytes_out += record.bytes_out;
         count_outcome(m, record.outcome, record.request.get());
     });
-    if (record.version && record.version->facts().requests)
-        record.version->facts().requests->add({out.ms, record.version->facts().version, 0, record.outcome,
-                                               record.total_us, out.method, out.path, out.request_id});
+    if (record.version)
+        record.version->requests(logs_.requests())
+            .add({out.ms, record.version->facts().version, 0, record.outcome, record.total_us, out.method, out.path,
+                  out.request_id});
     if (!access_log_.wanted())
         return;
     if (record.request)
@@ -370,9 +372,10 @@ void Service::finished(const TcpRecord& record) {
 void Service::log(const AccessRecord& record, request::Outcome outcome, const Request& request, std::string_view method,
                   std::string_view target) {
     const FunctionVersion::Facts& facts = request.version->facts();
-    if (facts.requests) // queries are not kept: they hold more secrets than paths
-        facts.requests->add({record.ms, facts.version, record.status, outcome, record.total_us, method,
-                             target.substr(0, target.find('?')), request.request_id});
+    // Queries are not kept: they hold more secrets than paths.
+    request.version->requests(logs_.requests())
+        .add({record.ms, facts.version, record.status, outcome, record.total_us, method,
+              target.substr(0, target.find('?')), request.request_id});
 }
 
 void Service::refused(http::Refusal why) {
@@ -420,7 +423,7 @@ DaemonInfo Service::info() const {
     info.port = port_;
     info.tls = !options_.certificate.empty();
     info.started_ms = started_ms_;
-    info.functions = table_.get()->functions;
+    info.functions = table_.size();
     const WorkerPool::Sums sums = pool_.sums();
     info.processes = sums.processes;
     info.machines = sums.machines;
@@ -429,19 +432,23 @@ DaemonInfo Service::info() const {
     return info;
 }
 
-std::vector<VersionLive> Service::live() const {
+std::vector<VersionLive> Service::live(bool running) const {
     std::vector<VersionLive> all = pool_.live();
-    auto shares = table_.shares();
+    std::set<std::pair<std::string, std::uint64_t>> run;
     for (VersionLive& one : all) {
         if (one.pid != 0)
             read_memory(one);
-        const auto share = shares.find({one.function, one.version});
-        if (share == shares.end() || one.state == "stopping")
+        if (one.state == "stopping")
             continue;
-        one.percent = share->second;
-        shares.erase(share);
+        if (const auto share = table_.share(one.function, one.version)) {
+            one.percent = *share;
+            run.emplace(one.function, one.version);
+        }
     }
+    const auto shares = running ? std::map<std::pair<std::string, std::uint64_t>, unsigned>() : table_.shares();
     for (const auto& [key, percent] : shares) {
+        if (run.contains(key))
+            continue;
         VersionLive& one = all.emplace_back();
         one.function = key.first;
         one.version = key.second;

@@ -42,7 +42,7 @@ public:
     std::string address() const;      // where clients connect: ":8080", "127.0.0.1:8080"; for people
 
     DaemonInfo info() const override;
-    std::vector<VersionLive> live() const override;
+    std::vector<VersionLive> live(bool running) const override;
     MetricsSnapshot metrics() const override;
     LogStore& logs() override { return logs_; }
     Measurements& measurements() override { return measurements_; }

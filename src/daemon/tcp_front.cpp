@@ -242,7 +242,7 @@ void TcpFront::drain_old(const std::map<ListenAddress, TcpSockets::Open>& open) 
         if (live.contains({facts.function, facts.version}))
             connection->until.reset();
         else if (!connection->until)
-            close_at(*connection, Clock::now() + std::chrono::nanoseconds(facts.tcp->drain_ns));
+            close_at(*connection, Clock::now() + std::chrono::nanoseconds(facts.given->tcp->drain_ns));
     }
 }
 
@@ -323,7 +323,7 @@ void TcpFront::admit(const ListenAddress& address, UniqueFd socket, const sockad
     connection.version = version_by_share(*listeners_.at(address).open.destination);
     if (!connection.version)
         return end(connection, Outcome::not_live, true);
-    if (connection.version->facts().tcp->server_first)
+    if (connection.version->facts().given->tcp->server_first)
         return submit(connection);
     connection.place->on_give_way([inbox = inbox_, id = connection.id] { inbox->add({id, http::Refusal::gave_way}); });
     close_at(connection, Clock::now() + kSilent);

@@ -338,6 +338,8 @@ void WorkerPool::adopt(const std::shared_ptr<FunctionVersion>& version) {
     Afterwards after;
     {
         const std::lock_guard lock(mutex_);
+        if (!version->id_ && version->facts().min == 0)
+            return; // the scheduler need not know it before it has a request
         schedule([&](Time now, Actions& out) { scheduler_.adopt(function_of(version), now, out); }, after);
     }
     do_afterwards(std::move(after));

@@ -229,12 +229,14 @@ def serves(ask: Asker) -> None:
         ask("GET", f"{path}?span=7d", status=200)
         ask("GET", f"{path}?span=2h", status=400, code="bad-value")
     ask("GET", "/v1/live", status=200)
+    ask("GET", "/v1/live?running=1&after=a&until=z", status=200)
     ask("GET", "/v1/info", status=200)
     ask("GET", "/metrics", status=200)
 
 
 def ends(ask: Asker) -> None:
     ask("GET", "/v1/functions", status=200)
+    ask("GET", "/v1/functions?limit=1&after=a", status=200)
     ask("GET", "/v1/snapshots", status=200)
     ask("POST", "/v1/gc?dry_run=1&keep=1", status=200)
     ask("POST", "/v1/gc", status=200)

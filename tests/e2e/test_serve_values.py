@@ -141,6 +141,7 @@ def test_what_cannot_be_read_now_stays_as_it_was(store, serve, node) -> None:
     index("CREATE VIEW secret AS SELECT id, function, name, abs(function * 0 - 9223372036854775807 - 1) AS value, changed, grants FROM away")  # an error for each row that is read
     index("UPDATE function SET name = 'renamed' WHERE name = 'other'")
     index("UPDATE route SET host = 'renamed.localhost' WHERE host = 'other.localhost'")
+    index("INSERT INTO change (function) VALUES ('shop'), ('other'), ('renamed')")  # as whoever changes them notes it
     harness.wait_until(lambda: daemon.ask("renamed", "/name").status == 200, "the others are looked at")
     assert daemon.text("shop", "/env/COLOUR") == "red"
     harness.wait_until(lambda: "shop stays as it was: " in daemon.err, "it says so")

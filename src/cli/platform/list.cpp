@@ -2,11 +2,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/table.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::cli {
 namespace {
@@ -21,6 +25,17 @@ constexpr OptionSpec kSort{.name = "sort",
                            .fallback = "name",
                            .help = "order, the last and the most first"};
 
+constexpr OptionSpec kLimit{.name = "limit",
+                            .kind = Kind::text,
+                            .group = "Options",
+                            .value = "N",
+                            .help = "at most so many functions, the first by name"};
+constexpr OptionSpec kAfter{.name = "after",
+                            .kind = Kind::text,
+                            .group = "Options",
+                            .value = "NAME",
+                            .help = "only functions whose names come after this one: the next page"};
+
 void sort_by(std::vector<json>& functions, const std::string& key) {
     if (key != "name" && key != "created" && key != "changed" && key != "versions")
         throw tinykvm::UserError(tinykvm::ExitCode::usage,
@@ -31,30 +46,54 @@ void sort_by(std::vector<json>& functions, const std::string& key) {
     std::ranges::stable_sort(functions, [&](const json& a, const json& b) { return a.at(member) > b.at(member); });
 }
 
-// What runs now; empty without a daemon.
-json running(Connection& platform) {
+// What a daemon knows of functions.
+struct Running {
+    bool known = false; // there is a daemon, and it tells
+    std::set<std::string> failing;
+    std::map<std::pair<std::string, std::uint64_t>, std::uint64_t> requests; // by function and version
+};
+
+// Of the functions from the one after `after` to `until`, which are the ones of a page.
+Running running(Connection& platform, const std::string& after, const std::string& until) {
+    Running running;
     try {
-        return platform.call("GET", "/v1/live").at("live");
+        const json reply =
+            platform.call("GET", fmt::format("/v1/live?running=1&after={}&until={}", encoded(after), encoded(until)));
+        for (const json& one : reply.at("live"))
+            if (one.at("state") == "failing")
+                running.failing.insert(one.at("function"));
+        for (const json& one : reply.at("counted"))
+            running.requests[{one.at("function"), one.at("version")}] = one.at("requests");
+        running.known = true;
     } catch (const tinykvm::UserError&) { // no daemon, or the token may not
-        return json::array();
     }
+    return running;
 }
 
 struct State {
     std::string word;                      // failing, ready, or idle without a live version
-    std::optional<std::uint64_t> requests; // known by a daemon
+    std::optional<std::uint64_t> requests; // of live versions; known by a daemon
 };
 
-State state_of(const json& function, const json& live) {
+State state_of(const json& function, const Running& running) {
+    const std::string name = function.at("name");
     State state{.word = function.at("live").empty() ? "idle" : "ready", .requests = {}};
-    for (const json& one : live) {
-        if (one.at("function") != function.at("name"))
-            continue;
-        state.requests = state.requests.value_or(0) + one.at("requests").get<std::uint64_t>();
-        if (one.at("state") == "failing")
-            state.word = "failing";
-    }
+    if (running.failing.contains(name))
+        state.word = "failing";
+    for (const json& live : function.at("live"))
+        if (running.known) {
+            const auto counted = running.requests.find({name, live.at("version").get<std::uint64_t>()});
+            state.requests = state.requests.value_or(0) + (counted == running.requests.end() ? 0 : counted->second);
+        }
     return state;
+}
+
+std::string target_of_page(const Invocation& invocation) {
+    std::string target = "/v1/functions";
+    for (const char* const name : {"limit", "after"})
+        if (const auto value = text(invocation, name))
+            target += fmt::format("{}{}={}", target.find('?') == target.npos ? '?' : '&', name, encoded(*value));
+    return target;
 }
 
 // The first route as a URL, or the first address of a TCP function, and how many more there are.
@@ -73,16 +112,25 @@ std::string where(const json& function, Connection& platform) {
 int list(const char* name, const Invocation& invocation, Context& context) {
     expect_operands(invocation, name, "", 0, 0);
     const std::string key = text(invocation, "sort").value_or("name");
+    const auto limit = text(invocation, "limit");
+    if (limit && key != "name")
+        throw tinykvm::UserError(tinykvm::ExitCode::usage,
+                                 "--limit: pages are by name; leave out --sort, or list all functions");
     const auto platform = connect(invocation, context);
-    std::vector<json> functions;
+    json reply{{"functions", json::array()}};
     if (!platform->empty())
-        functions = platform->call("GET", "/v1/functions").at("functions").get<std::vector<json>>();
+        reply = platform->call("GET", target_of_page(invocation));
+    std::vector<json> functions = std::move(reply["functions"]).get<std::vector<json>>();
     sort_by(functions, key);
     if (flag(invocation, "json")) {
-        print_json(context, {{"functions", functions}});
+        reply["functions"] = functions;
+        print_json(context, reply);
         return 0;
     }
-    const json live = functions.empty() ? json::array() : running(*platform);
+    const std::string after = text(invocation, "after").value_or("");
+    const Running live = functions.empty() ? Running()
+                         : key == "name"   ? running(*platform, after, functions.back().at("name"))
+                                           : running(*platform, after, "~"); // behind all names
     Table table({"NAME", "LIVE", "STATE", "REQUESTS", "CHANGED", platform->serves() ? "URL" : "ROUTE"});
     for (const json& function : functions) {
         const State state = state_of(function, live);
@@ -92,7 +140,11 @@ int list(const char* name, const Invocation& invocation, Context& context) {
     }
     table.print(invocation, context);
     if (functions.empty() && !flag(invocation, "quiet"))
-        context.err << "no functions yet: kvmserver deploy\n";
+        context.err << (after.empty() ? "no functions yet: kvmserver deploy\n"
+                                      : fmt::format("no functions after {}\n", tinykvm::brief(after)));
+    if (reply.contains("next") && !flag(invocation, "quiet"))
+        context.err << fmt::format("there are more: kvmserver {} --limit {} --after {}\n", name, *limit,
+                                   reply.at("next").get<std::string>());
     return 0;
 }
 
@@ -126,7 +178,9 @@ int describe(const Invocation& invocation, Context& context) {
         line("secret", name);
     line("created", function.at("created"));
     line("changed", function.at("changed"));
-    const State state = state_of(function, running(*platform));
+    const std::string& asked = invocation.operands.front();
+    // Nothing is between a name without its last character and the name but what begins with the former.
+    const State state = state_of(function, running(*platform, asked.substr(0, asked.size() - 1), asked));
     context.out << fmt::format("{} {} {}{}\n", function.at("name").get<std::string>(), live_text(function.at("live")),
                                state.word, state.requests ? fmt::format(" {} req", *state.requests) : "");
     return 0;
@@ -140,7 +194,7 @@ Command list_command(const char* name) {
         .synopsis = "",
         .summary = std::string_view(name) == "ls" ? "the same as list" : "list the functions",
         .operands = Operands::none,
-        .options = options({kSort, kNoHeader}),
+        .options = options({kSort, kLimit, kAfter, kNoHeader}),
         .action = [name](const Invocation& invocation, Context& context) { return list(name, invocation, context); }};
 }
 

@@ -9,6 +9,7 @@
 #include "src/common/random_hex.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/files/record.hpp"
+#include "src/store/functions/changes.hpp"
 #include "tinykvm/base/text.hpp"
 
 namespace kvmserver::store {
@@ -107,6 +108,7 @@ FunctionRecord FunctionChange::commit(const Event& event) {
 FunctionRecord FunctionChange::commit_unasked() { return write_and_commit(); }
 
 FunctionRecord FunctionChange::write_and_commit() {
+    note_change(*index_, name_);
     FunctionRecord function = load_function(*index_, id_);
     Folder& folder = store_.folder();
     files_touched_ = true;
@@ -125,6 +127,7 @@ FunctionRecord FunctionChange::write_and_commit() {
 }
 
 void FunctionChange::commit_removal() {
+    note_change(*index_, name_);
     // its foreign keys would keep the versions
     index_->prepare("DELETE FROM traffic WHERE function = ?").bind(id_).run();
     index_->prepare("DELETE FROM function WHERE id = ?").bind(id_).run();

@@ -3,6 +3,7 @@
 
 #include "src/store/errors.hpp"
 #include "src/store/functions/functions.hpp"
+#include "src/store/functions/tenant.hpp"
 
 namespace kvmserver::store {
 
@@ -50,36 +51,41 @@ std::vector<ToCompress> Functions::to_compress() {
     return all;
 }
 
-std::vector<FunctionSummary> Functions::list() {
+std::vector<FunctionSummary> Functions::list(const Page& page) {
     auto index = store_.index();
     const Transaction same_moment(*index, Transaction::Kind::read);
     std::vector<FunctionSummary> functions;
-    std::map<std::int64_t, std::size_t> place; // index in `functions` by id
-    auto heads = index->prepare("SELECT id, name, revision, created, changed, tag FROM function ORDER BY name");
-    while (heads.step()) {
-        place[heads.integer(0)] = functions.size();
+    std::vector<std::int64_t> ids;
+    auto heads = index->prepare("SELECT id, name, revision, created, changed, tag FROM function "
+                                "WHERE name > ? AND name >= ? AND name < ? ORDER BY name");
+    // No name has a character above this one.
+    for (heads.bind(page.after).bind(page.prefix).bind(page.prefix + '\x7f'); heads.step();) {
+        if (page.limit != 0 && functions.size() == page.limit)
+            break;
+        if (!in_prefix(heads.text(1), page.prefix))
+            continue;
+        ids.push_back(heads.integer(0));
         FunctionSummary& function = functions.emplace_back();
         function.name = heads.text(1);
         function.etag = fmt::format("{}-{}", heads.text(5), heads.integer(2));
         function.created = heads.integer(3);
         function.changed = heads.integer(4);
     }
-    const auto each = [&](std::string_view sql, const auto& add) {
-        auto rows = index->prepare(sql);
-        while (rows.step())
-            if (const auto found = place.find(rows.integer(0)); found != place.end())
-                add(functions[found->second], rows);
-    };
-    each("SELECT function, count(*) FROM version GROUP BY function",
-         [](FunctionSummary& function, const Statement& row) { function.versions = row.natural(1); });
-    each("SELECT function, number, percent FROM traffic ORDER BY function, number",
-         [](FunctionSummary& function, const Statement& row) {
-             function.live.push_back({row.natural(1), static_cast<unsigned>(row.natural(2))});
-         });
-    each("SELECT function, host, path FROM route ORDER BY function, host, path",
-         [](FunctionSummary& function, const Statement& row) {
-             function.routes.push_back({row.text(1), row.text(2)});
-         });
+    auto versions = index->prepare("SELECT count(*) FROM version WHERE function = ?");
+    auto live = index->prepare("SELECT number, percent FROM traffic WHERE function = ? ORDER BY number");
+    auto routes = index->prepare("SELECT host, path FROM route WHERE function = ? ORDER BY host, path");
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        FunctionSummary& function = functions[i];
+        versions.bind(ids[i]).step();
+        function.versions = versions.natural(0);
+        versions.reset();
+        for (live.bind(ids[i]); live.step();)
+            function.live.push_back({live.natural(0), static_cast<unsigned>(live.natural(1))});
+        live.reset();
+        for (routes.bind(ids[i]); routes.step();)
+            function.routes.push_back({routes.text(0), routes.text(1)});
+        routes.reset();
+    }
     return functions;
 }
 
@@ -130,6 +136,13 @@ std::vector<Event> Functions::history(const std::string& name) {
     return load_events(*index, function_id(*index, name));
 }
 
+std::optional<std::string> Functions::owner(const Route& route) {
+    auto index = store_.index();
+    auto found = index->prepare("SELECT f.name FROM route r JOIN function f ON f.id = r.function "
+                                "WHERE r.host = ? AND r.path = ?");
+    return found.bind(route.host).bind(route.path).step() ? std::optional(found.text(0)) : std::nullopt;
+}
+
 std::vector<RouteOwner> Functions::routes() {
     auto index = store_.index();
     std::vector<RouteOwner> routes;
@@ -138,15 +151,6 @@ std::vector<RouteOwner> Functions::routes() {
     while (rows.step())
         routes.push_back({{rows.text(0), rows.text(1)}, rows.text(2)});
     return routes;
-}
-
-std::optional<std::string> Functions::owner(const Route& route) {
-    auto index = store_.index();
-    auto found = index->prepare("SELECT f.name FROM route r JOIN function f ON f.id = r.function WHERE r.host = ? AND "
-                                "r.path = ?");
-    if (!found.bind(route.host).bind(route.path).step())
-        return std::nullopt;
-    return found.text(0);
 }
 
 } // namespace kvmserver::store

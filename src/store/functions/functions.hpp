@@ -74,6 +74,13 @@ struct FunctionDetails : FunctionSummary {
     std::vector<VersionInfo> live_versions;
 };
 
+// Of the functions, by name.
+struct Page {
+    std::string after = {};  // only names after this one
+    std::string prefix = {}; // only those that in_prefix() (tenant.hpp) says belong to it
+    std::size_t limit = 0;   // at most so many; 0: no limit
+};
+
 struct RouteOwner {
     Route route;
     std::string function;
@@ -118,13 +125,13 @@ public:
     Digest warmed(const std::string& name, std::uint64_t version, const Digest& warmed, bool compress_later);
     std::vector<ToCompress> to_compress(); // of all functions, live ones first
 
-    std::vector<FunctionSummary> list(); // sorted by name
+    std::vector<FunctionSummary> list(const Page& page = {}); // sorted by name
     FunctionDetails describe(const std::string& name);
     std::vector<VersionInfo> versions(const std::string& name); // newest first
     VersionInfo version(const std::string& name, std::uint64_t number);
-    std::vector<Event> history(const std::string& name); // newest first, at most kMaxEvents
-    std::vector<RouteOwner> routes();                    // of all functions
-    std::optional<std::string> owner(const Route& route);
+    std::vector<Event> history(const std::string& name);  // newest first, at most kMaxEvents
+    std::vector<RouteOwner> routes();                     // of all functions
+    std::optional<std::string> owner(const Route& route); // the function that has this very route
 
 private:
     Event event(Action action, std::string subject, const std::string& message = {}) const;

@@ -4,6 +4,7 @@
 
 #include "src/common/clock.hpp"
 #include "src/store/errors.hpp"
+#include "src/store/functions/changes.hpp"
 #include "src/store/functions/settings_record.hpp"
 #include "src/store/functions/tenant.hpp"
 
@@ -52,6 +53,7 @@ void Secrets::set(const std::string& function, const std::string& name, const st
             return set_for_all(name, value, std::nullopt);
         SettingsChange change(store_);
         write(change.database(), std::nullopt, name, value);
+        note_change(change.database(), "");
         change.commit();
     } else {
         FunctionChange change(store_, function, if_match);
@@ -91,6 +93,7 @@ void Secrets::set_for_all(const std::string& name, const std::optional<std::stri
           grants  ? joined_words(*grants)
           : there ? now.text(1)
                   : "");
+    note_change(change.database(), "");
     change.commit();
 }
 

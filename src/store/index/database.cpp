@@ -53,6 +53,10 @@ bool Statement::step() {
 void Statement::run() {
     while (step()) {
     }
+    reset();
+}
+
+void Statement::reset() {
     sqlite3_reset(statement_.get());
     bound_ = 0;
 }

@@ -30,8 +30,9 @@ public:
     Statement& bind(const Digest& digest);
     Statement& bind(std::optional<std::int64_t> value); // nullopt binds NULL
 
-    bool step(); // returns whether there is a row
-    void run();  // for a statement without rows; resets it for the next bind()
+    bool step();  // returns whether there is a row
+    void run();   // for a statement without rows; resets it for the next bind()
+    void reset(); // for the next bind()
 
     std::int64_t integer(int column) const;
     std::uint64_t natural(int column) const; // must not be negative

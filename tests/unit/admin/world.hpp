@@ -15,7 +15,7 @@ class QuietDaemon : public daemon::Control {
 public:
     explicit QuietDaemon(store::Store& store) : store_(store) {}
     daemon::DaemonInfo info() const override { return {}; }
-    std::vector<daemon::VersionLive> live() const override { return {}; }
+    std::vector<daemon::VersionLive> live(bool) const override { return {}; }
     daemon::MetricsSnapshot metrics() const override { return {}; }
     daemon::LogStore& logs() override { return logs_; }
     daemon::Measurements& measurements() override { return measurements_; }

@@ -11,11 +11,12 @@
 
 #include "src/common/clock.hpp"
 #include "src/store/errors.hpp"
+#include "src/store/functions/secrets.hpp"
+#include "src/store/functions/tokens.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/daemon/functions.hpp"
 
 using namespace kvmserver;
-using daemon::Destination;
 using daemon::FunctionVersion;
 using daemon::Share;
 
@@ -35,8 +36,7 @@ public:
     }
     void refresh() { table.refresh(false); }
     std::vector<Share> shares(const std::string& host) {
-        const auto routes = table.get();
-        const Destination* found = routes->find(host, "/");
+        const auto found = table.routes().find(host, "/");
         return found ? found->shares : std::vector<Share>{};
     }
     // The only one that the host leads to.
@@ -64,10 +64,10 @@ TEST_CASE("a request is for the version that the store says is live, from the ne
     World world;
     world.refresh();
     CHECK(world.shares("a.example").empty());
-    CHECK(world.table.get()->functions == 0);
+    CHECK(world.table.size() == 0);
     world.deploy("a");
     world.refresh();
-    CHECK(world.table.get()->functions == 1);
+    CHECK(world.table.size() == 1);
     CHECK(world.live("a.example")->facts().name == "a v1");
     CHECK(world.live("a.example")->facts().snapshot == world.functions.hold.digest());
     world.deploy("a");
@@ -94,8 +94,8 @@ TEST_CASE("traffic is shared between versions as the store says") {
           std::map<std::pair<std::string, std::uint64_t>, unsigned>{{{"a", 1}, 30}, {{"a", 2}, 70}});
     world.store.set_traffic("a", {});
     world.refresh();
-    CHECK(world.table.get()->find("a.example", "/") != nullptr); // it is there
-    CHECK(world.shares("a.example").empty());                    // and nothing of it is live
+    CHECK(world.table.routes().find("a.example", "/") != nullptr); // it is there
+    CHECK(world.shares("a.example").empty());                      // and nothing of it is live
 }
 
 TEST_CASE("a version keeps its processes until what its program was given changes") {
@@ -111,7 +111,7 @@ TEST_CASE("a version keeps its processes until what its program was given change
     world.store.set_env("a", "MODE", "fast");
     world.refresh();
     CHECK(world.live("new.example") != a);
-    CHECK(world.live("new.example")->facts().values.environment == std::string("MODE=fast\0", 10));
+    CHECK(world.live("new.example")->facts().given->values.environment == std::string("MODE=fast\0", 10));
     CHECK(world.live("b.example") == b);
 }
 
@@ -183,14 +183,128 @@ TEST_CASE("addresses of TCP functions lead to the versions that listen there") {
     world.store.set_traffic("pg", {{1, 25}, {2, 75}});
     world.deploy("squats", tcp(R"("0.0.0.0:5432")")); // without a daemon, nobody refused it
     world.refresh();
-    const auto table = world.table.get();
-    CHECK(table->find("pg.example", "/") == nullptr); // routes are for HTTP
-    REQUIRE(table->tcp.size() == 2);
-    const auto shares = [&](const char* address) {
-        return table->tcp.at(ListenAddress::parse("", address))->shares.size();
-    };
+    CHECK(world.table.routes().find("pg.example", "/") == nullptr); // routes are for HTTP
+    auto table = world.table.addresses();
+    REQUIRE(table.size() == 2);
+    const auto shares = [&](const char* address) { return table.at(ListenAddress::parse("", address))->shares.size(); };
     CHECK(shares("127.0.0.1:5432") == 2);
     CHECK(shares("127.0.0.1:5433") == 1);
-    CHECK(daemon::version_by_share(*table->tcp.at(ListenAddress::parse("", "127.0.0.1:5433")))->facts().version == 1);
+    CHECK(daemon::version_by_share(*table.at(ListenAddress::parse("", "127.0.0.1:5433")))->facts().version == 1);
     CHECK(world.notes == std::vector<std::string>{"squats cannot listen on 0.0.0.0:5432: pg does"});
+    world.store.set_env("pg", "MODE", "fast");
+    world.refresh();
+    CHECK(world.notes.size() == 1); // said once
+    world.store.remove("pg");
+    world.refresh(); // only pg is read
+    table = world.table.addresses();
+    REQUIRE(table.size() == 1);
+    CHECK(table.at(ListenAddress::parse("", "0.0.0.0:5432"))->function == "squats");
+    world.store.remove("squats");
+    world.refresh();
+    CHECK(world.table.addresses().empty());
+}
+
+TEST_CASE("only what another process has changed is read again") {
+    using Read = daemon::FunctionTable::Read;
+    using Changes = std::vector<std::pair<daemon::FunctionTable::Identity, bool>>;
+    World world;
+    world.deploy("a");
+    world.deploy("b");
+    CHECK(world.table.refresh(false) == Read::all); // the first time
+    CHECK(world.table.refresh(false) == Read::nothing);
+    CHECK(world.table.functions().size() == 2);
+    store::Tokens(world.other).create("nobody is served by it", store::kScopeRead, "");
+    CHECK(world.table.refresh(false) == Read::nothing);
+    world.store.set_env("a", "MODE", "fast");
+    CHECK(world.table.refresh(false) == Read::some);
+    CHECK(world.live("a.example")->facts().given->values.environment == std::string("MODE=fast\0", 10));
+    CHECK(world.table.changes().empty()); // the same functions are there
+    store::Secrets(world.other).set("b", "KEY", "k");
+    CHECK(world.table.refresh(false) == Read::some);
+    CHECK(world.live("b.example")->facts().given->values.environment == std::string("KEY=k\0", 6));
+    const std::int64_t a = world.store.describe("a").created;
+    world.store.remove("a");
+    world.deploy("c");
+    CHECK(world.table.refresh(false) == Read::some);
+    CHECK(world.table.size() == 2);
+    const Changes expected{{{"a", a}, false}, {{"c", world.store.describe("c").created}, true}};
+    CHECK(world.table.changes() == expected);
+    CHECK(world.table.changes().empty());
+}
+
+TEST_CASE("a secret for all reaches the functions that ask for it") {
+    World world;
+    world.deploy("asks", R"({"function":{"secrets":["KEY"]}})");
+    world.deploy("other");
+    world.refresh();
+    const auto other = world.live("other.example");
+    store::Secrets(world.other).set_for_all("KEY", "k", std::nullopt);
+    CHECK(world.table.refresh(false) == daemon::FunctionTable::Read::all);
+    CHECK(world.live("asks.example")->facts().given->values.environment == std::string("KEY=k\0", 6));
+    CHECK(world.live("other.example") == other);
+    store::Secrets(world.other).set("", "KEY", std::nullopt);
+    world.refresh();
+    CHECK(world.live("asks.example")->facts().given->values.environment.empty());
+}
+
+TEST_CASE("after more changes than the store keeps, nothing is missed") {
+    World world;
+    world.deploy("a");
+    world.refresh();
+    world.deploy("gone");
+    world.store.remove("gone");
+    world.deploy("new");
+    {
+        auto index = world.other.index();
+        store::Transaction transaction(*index);
+        for (std::uint64_t i = 0; i < store::kMaxChanges; ++i)
+            store::note_change(*index, "a");
+        CHECK(index->number("SELECT count(*) FROM change") == static_cast<std::int64_t>(store::kMaxChanges));
+        transaction.commit();
+    }
+    CHECK(world.table.refresh(false) == daemon::FunctionTable::Read::all);
+    CHECK(world.live("new.example") != nullptr);
+    CHECK(world.table.size() == 2);
+}
+
+TEST_CASE("all versions of a function have their requests in one place, also one that comes when another goes") {
+    World world;
+    world.deploy("a");
+    world.refresh();
+    auto& requests = world.live("a.example")->requests(world.functions.logs.requests());
+    requests.add({.version = 1, .status = 200, .method = "GET", .path = "/"});
+    world.deploy("a");
+    world.refresh();
+    // The new version holds them before its first request: the old one may be gone by then.
+    CHECK(world.functions.logs.requests().find("a", world.live("a.example")->facts().created).use_count() == 3);
+    CHECK(&world.live("a.example")->requests(world.functions.logs.requests()) == &requests);
+}
+
+TEST_CASE("a function that cannot be read stays as it was, others are read, and it is retried") {
+    World world;
+    world.deploy("a");
+    world.deploy("b");
+    world.refresh();
+    const auto set_percent = [&](const char* percent) {
+        world.other.index()->execute(
+            std::string("PRAGMA ignore_check_constraints = ON; UPDATE traffic SET percent = ") + percent +
+            " WHERE function = (SELECT id FROM function WHERE name = 'a'); "
+            "PRAGMA ignore_check_constraints = OFF");
+    };
+    world.store.set_env("a", "MODE", "fast");
+    world.store.set_env("b", "MODE", "fast");
+    set_percent("-1");
+    world.refresh();
+    CHECK(world.live("a.example")->facts().given->values.environment.empty());
+    CHECK(world.live("b.example")->facts().given->values.environment == std::string("MODE=fast\0", 10));
+    REQUIRE(world.notes.size() == 1);
+    CHECK(world.notes[0].find("a stays as it was: ") == 0);
+    world.store.set_env("b", "MODE", "slow");
+    world.table.refresh(true); // all are read, and it is still so
+    CHECK(world.live("a.example")->facts().given->values.environment.empty());
+    CHECK(world.live("b.example")->facts().given->values.environment == std::string("MODE=slow\0", 10));
+    CHECK(world.notes.size() == 1);
+    set_percent("100");
+    world.refresh();
+    CHECK(world.live("a.example")->facts().given->values.environment == std::string("MODE=fast\0", 10));
 }

@@ -354,3 +354,24 @@ TEST_CASE("the file is private") {
     CHECK((std::filesystem::status(world.file()).permissions() & std::filesystem::perms(0077)) ==
           std::filesystem::perms::none);
 }
+
+TEST_CASE("a change tells which functions came and went, in its order") {
+    World world;
+    world.request();
+    world.request("other");
+    world.pass(60);
+    world.request(); // not written yet
+    const FunctionIdentity anew{"hello", 2}, brief{"brief", 1};
+    world.measurements->change([&] {
+        return std::vector<std::pair<FunctionIdentity, bool>>{
+            {hello, false}, {anew, true}, {brief, true}, {brief, false}};
+    });
+    CHECK(world.points(hour).empty());
+    CHECK(world.points(hour, anew).empty());
+    world.request();
+    world.request("brief");
+    world.pass(60);
+    CHECK(requests(world.points(hour, anew)) == 1);
+    CHECK(requests(world.points(hour, other)) == 1);
+    CHECK(world.points(hour, brief).empty());
+}

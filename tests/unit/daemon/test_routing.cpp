@@ -1,9 +1,15 @@
 // Which function a request's host and path lead to.
 #include "src/daemon/routing.hpp"
 
+#include <algorithm>
+#include <array>
+#include <functional>
 #include <initializer_list>
 #include <memory>
+#include <random>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "tests/catch.hpp"
 
@@ -20,12 +26,12 @@ public:
         for (const char* route : routes) {
             auto destination = std::make_shared<Destination>();
             destination->function = route;
-            table_.add(Route::parse(route), std::move(destination));
+            destination->routes = {Route::parse(route)};
+            table_.change(std::array{RoutingTable::Change{nullptr, std::move(destination)}});
         }
-        table_.sort();
     }
     std::string find(std::string_view host, std::string_view path) const {
-        const Destination* found = table_.find(host, path);
+        const auto found = table_.find(host, path);
         return found ? found->function : "";
     }
 
@@ -108,4 +114,101 @@ TEST_CASE("a host of the greatest length goes before one below a wildcard") {
     const Table table{wild.c_str(), host.c_str()};
     CHECK(table.find(host, "/") == host);
     CHECK(table.find("y" + host.substr(1), "/") == wild);
+}
+
+namespace {
+
+std::shared_ptr<const Destination> function(const std::string& name, std::initializer_list<const char*> routes) {
+    auto made = std::make_shared<Destination>();
+    made->function = name;
+    for (const char* route : routes)
+        made->routes.push_back(Route::parse(route));
+    return made;
+}
+
+std::string found(const RoutingTable& table, std::string_view host, std::string_view path) {
+    const auto destination = table.find(host, path);
+    return destination ? destination->function : "";
+}
+
+} // namespace
+
+TEST_CASE("a function's routes go when it does, and others of the same host stay") {
+    RoutingTable table;
+    const auto a = function("a", {"h.example/a", "*.w.example"}), b = function("b", {"h.example/b", "h.example/a/b"});
+    table.change(std::array{RoutingTable::Change{nullptr, a}, RoutingTable::Change{nullptr, b}});
+    CHECK(found(table, "h.example", "/a/x") == "a");
+    CHECK(found(table, "h.example", "/a/b/x") == "b");
+    table.change(std::array{RoutingTable::Change{a, nullptr}});
+    CHECK(found(table, "h.example", "/a/x").empty());
+    CHECK(found(table, "x.w.example", "/").empty());
+    CHECK(found(table, "h.example", "/a/b/x") == "b");
+    CHECK(found(table, "h.example", "/b") == "b");
+}
+
+TEST_CASE("a route that moves to another function leads there, and stays when the former one goes") {
+    RoutingTable table;
+    const auto a = function("a", {"h.example"}), b = function("b", {"h.example"});
+    table.change(std::array{RoutingTable::Change{nullptr, a}});
+    table.change(std::array{RoutingTable::Change{nullptr, b}}); // a could not be read meanwhile
+    CHECK(found(table, "h.example", "/") == "b");
+    table.change(std::array{RoutingTable::Change{a, nullptr}});
+    CHECK(found(table, "h.example", "/") == "b");
+    // Both at once, in whatever order.
+    const auto c = function("c", {"h.example", "c.example"}), d = function("d", {"d.example"});
+    table.change(std::array{RoutingTable::Change{nullptr, c}, RoutingTable::Change{b, d}});
+    CHECK(found(table, "h.example", "/") == "c");
+    CHECK(found(table, "d.example", "/") == "d");
+}
+
+TEST_CASE("whatever the routes are, the search finds what a look at each of them finds") {
+    std::minstd_rand random(7);
+    const auto one_of = [&](std::initializer_list<const char*> texts) {
+        return std::string(texts.begin()[random() % texts.size()]);
+    };
+    const auto host = [&] { return one_of({"a", "b", "a.b", "b.b", "a.a.b", "a.b.b", "c.a.b"}); };
+    const auto path = [&] {
+        std::string text;
+        for (unsigned parts = random() % 4; parts != 0; --parts)
+            text += one_of({"/a", "/ab", "/b", "/", "/a?", "/a-"});
+        return text.empty() ? "/" : text;
+    };
+    for (int round = 0; round < 200; ++round) {
+        std::vector<Route> all;
+        RoutingTable table;
+        for (int i = 0; i < 12; ++i) {
+            const std::string kind = one_of({"", "*.", "exact", "exact"});
+            Route route{kind.empty() ? "" : kind == "*." ? "*." + host() : host(), path()};
+            if (std::ranges::find(all, route) != all.end())
+                continue;
+            all.push_back(route);
+            auto made = std::make_shared<Destination>();
+            made->function = route.host + route.path;
+            made->routes = {route};
+            table.change(std::array{RoutingTable::Change{nullptr, std::move(made)}});
+        }
+        // The most specific first.
+        const auto weight = [](const std::string& pattern) {
+            return pattern.empty() ? 0 : pattern.starts_with("*.") ? pattern.size() : 1000 + pattern.size();
+        };
+        std::ranges::sort(all, std::greater(), [&](const Route& route) {
+            return std::tuple(weight(route.host), route.path.size(), route.path);
+        });
+        for (int i = 0; i < 50; ++i) {
+            const std::string to = host(), at = path();
+            std::string expected;
+            for (const Route& route : all) {
+                const bool host_fits = route.host.empty() || route.host == to ||
+                                       (route.host.starts_with("*.") && to.size() > route.host.size() - 1 &&
+                                        to.ends_with(route.host.substr(1)));
+                const bool path_fits =
+                    at.starts_with(route.path) && (route.path.ends_with('/') || at.size() == route.path.size() ||
+                                                   at[route.path.size()] == '/' || at[route.path.size()] == '?');
+                if (host_fits && path_fits && expected.empty())
+                    expected = route.host + route.path;
+            }
+            CAPTURE(to, at);
+            CHECK(found(table, to, at) == expected);
+        }
+    }
 }

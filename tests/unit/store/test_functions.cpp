@@ -3,7 +3,10 @@
 #include "tests/unit/store/samples.hpp"
 
 #include "src/common/clock.hpp"
+#include "src/store/functions/changes.hpp"
 #include "src/store/functions/names.hpp"
+#include "src/store/functions/secrets.hpp"
+#include "src/store/functions/tokens.hpp"
 
 using namespace kvmserver;
 using namespace kvmserver::store;
@@ -279,4 +282,72 @@ TEST_CASE("a version that goes live before its warm-up gets its warmed-up snapsh
     fs::remove(folder / "store" / "index.db"); // made anew from the records
     Store again(folder / "store");
     CHECK(Functions(again).version("hello", 1).snapshot == hold.digest());
+}
+
+TEST_CASE("functions are listed in pages, by name, and those of a prefix alone") {
+    const TempFolder folder;
+    Store store(folder / "store");
+    Functions functions(store);
+    for (const char* const name : {"team", "team-b", "team-a", "teams", "a", "z"})
+        deploy(store, name, 1, {std::string(name) + ".example", std::string(name) + ".example/more"});
+    deploy(store, "team-a", 2);
+    const auto names = [&](const Page& page) {
+        std::string all;
+        for (const FunctionSummary& function : functions.list(page))
+            all += function.name + " ";
+        return all;
+    };
+    CHECK(names({}) == "a team team-a team-b teams z ");
+    CHECK(names({.limit = 2}) == "a team ");
+    CHECK(names({.after = "team", .limit = 2}) == "team-a team-b ");
+    CHECK(names({.after = "teal"}) == "team team-a team-b teams z ");
+    CHECK(names({.after = "z"}).empty());
+    CHECK(names({.prefix = "team-"}) == "team-a team-b ");
+    CHECK(names({.prefix = "team"}) == "team team-a team-b ");
+    CHECK(names({.after = "team-a", .prefix = "team", .limit = 1}) == "team-b ");
+    const FunctionSummary one = functions.list({.after = "team", .limit = 1}).at(0);
+    CHECK(one.versions == 2);
+    CHECK(live_of(one.live) == "v2=100 ");
+    CHECK(one.routes == functions.describe("team-a").routes);
+    CHECK(one.etag == functions.describe("team-a").etag);
+}
+
+TEST_CASE("the store tells which functions changed, whoever changed them") {
+    const TempFolder folder;
+    Store store(folder / "store"), other(folder / "store");
+    std::int64_t seen = 0;
+    const auto told = [&] {
+        const Changes changes = changes_since(*store.index(), seen);
+        seen = changes.last;
+        std::string all = changes.all ? "all " : "";
+        for (const std::string& name : changes.functions)
+            all += name + " ";
+        return all;
+    };
+    CHECK(told().empty());
+    deploy(store, "a", 1);
+    deploy(other, "b", 1);
+    CHECK(told() == "a b ");
+    CHECK(told().empty());
+    Functions functions(other);
+    functions.set_env("a", "A", "1");
+    CHECK(told() == "a ");
+    Secrets(other).set("b", "KEY", "k");
+    CHECK(told() == "b ");
+    functions.set_traffic("a", {});
+    CHECK(told() == "a ");
+    functions.set_routes("b", {});
+    CHECK(told() == "b ");
+    CHECK_THROWS(functions.set_env("a", "not a name", "1")); // nothing came of it
+    CHECK(told().empty());
+    functions.remove("a");
+    CHECK(told() == "a ");
+    Tokens(other).create("t", kScopeRead); // serves nobody
+    CHECK(told().empty());
+    Secrets(other).set_for_all("KEY", "k", std::nullopt);
+    CHECK(told().starts_with("all "));
+    Secrets(other).set("", "KEY", std::nullopt);
+    CHECK(told().starts_with("all "));
+    seen += 5; // of another index
+    CHECK(told().starts_with("all "));
 }
