@@ -97,8 +97,8 @@ void FunctionProcess::assign(const FunctionProgram& program, CacheService& cache
         group_->limit(program.limits);
     send_text(control_.get(), protocol::Kind::jail, program.jail);
     for (const std::string& text :
-         {program.name + "\n" + program.after_restore + "\n", list_of(*program.snapshot), program.values,
-          program.environment,
+         {program.name + "\n" + program.after_restore + "\n" + std::string(program.kept ? protocol::kKept : ""),
+          list_of(*program.snapshot), program.values, program.environment,
           (program.report_excess ? std::string(1, protocol::kReportExcess) : "") + program.ceilings})
         send_text(control_.get(), protocol::Kind::assign, text);
     send_pieces(control_.get(), *program.snapshot);

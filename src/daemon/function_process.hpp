@@ -30,6 +30,7 @@ struct FunctionProgram {
     std::string jail;           // what its jail leaves open: jail::to_text()
     GroupLimits limits{};       // of its control group
     std::string tenant{};       // it shares memory only with functions of this tenant
+    bool kept = false;          // whether one machine keeps its state
 };
 
 class FunctionProcess {

@@ -127,10 +127,26 @@ FunctionSettings function_settings(std::string_view manifest) {
     const json* const scale = child(function, "scale");
     if (scale && !scale->is_object())
         fail("function.scale", "a table");
+    if (const json* ephemeral = child(function, "ephemeral")) {
+        if (!ephemeral->is_boolean())
+            fail("function.ephemeral", "true or false");
+        settings.kept = !ephemeral->get<bool>();
+    }
+    if (const auto concurrency = whole(scale, "concurrency", 1, 256); concurrency && !settings.kept)
+        fail("function.scale.concurrency", "absent unless function.ephemeral = false: a machine that is reset serves "
+                                           "one request at a time");
+    else
+        settings.concurrency = concurrency.value_or(settings.concurrency);
+    for (const char* name : {"min", "max", "idle"})
+        if (settings.kept && child(scale, name))
+            fail(fmt::format("function.scale.{}", name),
+                 "absent where function.ephemeral = false: one machine runs all the time");
     settings.scale.min = whole(scale, "min", 0, 1024).value_or(0);
     settings.scale.max = whole(scale, "max", 1, 1024);
     if (settings.scale.max && *settings.scale.max < settings.scale.min)
         fail("function.scale.max", "at least function.scale.min");
+    if (settings.kept)
+        settings.scale.min = *(settings.scale.max = 1);
     settings.scale.idle_ns = duration(scale, "function.scale.idle");
     settings.scale.queue = whole(scale, "queue", 0, 1'000'000);
     settings.scale.queue_ns = duration(scale, "function.scale.queue-timeout").value_or(settings.scale.queue_ns);

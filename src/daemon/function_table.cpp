@@ -141,8 +141,17 @@ std::shared_ptr<FunctionVersion> FunctionTable::version_of(const store::ServedFu
     for (const Ceilings& each : ceilings)
         log_bytes = least(log_bytes, each.log_bytes);
     FunctionVersion::Facts facts = facts_of(function, version, refresh.secrets, ceilings);
-    if (auto same = share_of(former, version.number); same && same->facts() == facts)
-        return same;
+    if (auto same = share_of(former, version.number)) {
+        const Digest snapshot = facts.snapshot;
+        if (facts.kept) // its machine is not replaced for a snapshot that was compressed anew
+            facts.snapshot = same->facts().snapshot;
+        if (same->facts() == facts) {
+            if (facts.kept)
+                pool_.restore_from(*same, snapshot);
+            return same;
+        }
+        facts.snapshot = snapshot;
+    }
     return make_version(std::move(facts));
 }
 
@@ -284,6 +293,8 @@ FunctionVersion::Facts FunctionTable::facts_of(const store::ServedFunction& func
         facts.queue = static_cast<unsigned>(std::min<std::uint64_t>(facts.queue, each.queue.value_or(facts.queue)));
     }
     facts.min = std::min(facts.min, facts.max);
+    if (facts.kept = settings.kept; facts.kept)
+        facts.max = settings.concurrency;
     facts.idle_ns = scale.idle_ns.value_or(defaults_.idle_ns);
     facts.queue_ns = scale.queue_ns;
     std::vector<std::string> own;

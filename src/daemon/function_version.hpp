@@ -41,8 +41,9 @@ public:
         std::string function;
         std::int64_t created = 0; // of the function: ms since 1970
         std::uint64_t version = 0;
-        Digest snapshot;
+        Digest snapshot;           // at first: see WorkerPool::restore_from()
         unsigned min = 0, max = 1; // request machines
+        bool kept = false;         // one machine keeps its state; `max`: connections that it serves at once
         std::uint64_t idle_ns = 0; // before idle machines are stopped
         unsigned queue = 0;
         std::uint64_t queue_ns = 0;
@@ -51,7 +52,7 @@ public:
     };
     // `requests`: those of the function, if there are any yet.
     explicit FunctionVersion(Facts facts, std::shared_ptr<RequestRing> requests = nullptr)
-        : facts_(std::move(facts)), requests_(std::move(requests)) {}
+        : facts_(std::move(facts)), requests_(std::move(requests)), snapshot_(facts_.snapshot) {}
     const Facts& facts() const { return facts_; }
     // The requests of all versions of the function. Most functions of very many have none, so the ring is made when
     // there is one. Thread-safe.
@@ -71,6 +72,7 @@ private:
     // Guarded by the pool's mutex:
     std::optional<request::FunctionId> id_; // the scheduler's id; nothing: unknown to it
     std::string last_failure_;
+    Digest snapshot_; // that its next process is restored from
 };
 
 } // namespace kvmserver::daemon

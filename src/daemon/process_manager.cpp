@@ -30,9 +30,9 @@ ProcessManager::ProcessManager(store::Store& store, CacheService& cache, JailSet
 ProcessManager::~ProcessManager() { end(); }
 
 void ProcessManager::start(request::WorkerId worker, std::shared_ptr<const FunctionVersion> version,
-                           bool report_excess) {
+                           const Digest& snapshot, bool report_excess) {
     const std::lock_guard lock(mutex_);
-    to_start_.push_back({worker, std::move(version), report_excess});
+    to_start_.push_back({worker, std::move(version), snapshot, report_excess});
     start_wanted_.notify_one();
 }
 
@@ -76,7 +76,7 @@ void ProcessManager::start_loop() {
             return;
         const Start start = to_start_.front();
         to_start_.pop_front();
-        if (!start.examined && !plans_.knows(start.version->facts().snapshot)) {
+        if (!start.examined && !plans_.knows(start.snapshot)) {
             to_examine_.push_back(start);
             examination_wanted_.notify_one();
             continue;
@@ -91,7 +91,7 @@ std::variant<ProcessManager::Started, std::string> ProcessManager::started(const
     const FunctionVersion::Facts& facts = start.version->facts();
     Started out;
     try {
-        out.snapshot = std::make_unique<store::StoredSnapshot>(store_, facts.snapshot);
+        out.snapshot = std::make_unique<store::StoredSnapshot>(store_, start.snapshot);
         const std::vector<Ceilings> ceilings = ceilings_from_text(facts.given->ceilings);
         const FunctionProgram program{.name = facts.name,
                                       .function = facts.function,
@@ -102,8 +102,9 @@ std::variant<ProcessManager::Started, std::string> ProcessManager::started(const
                                       .ceilings = facts.given->ceilings,
                                       .report_excess = start.report_excess,
                                       .jail = plans_.plan_for(*out.snapshot, ceilings),
-                                      .limits = plans_.limits_for(*out.snapshot, ceilings, facts.max),
-                                      .tenant = facts.given->tenant};
+                                      .limits = plans_.limits_for(*out.snapshot, ceilings, facts.kept ? 1 : facts.max),
+                                      .tenant = facts.given->tenant,
+                                      .kept = facts.kept};
         out.process = spares.take();
         try {
             out.process->assign(program, cache_);
@@ -128,7 +129,7 @@ void ProcessManager::examine_loop() {
         to_examine_.pop_front();
         lock.unlock();
         try {
-            plans_.plan_for(store::StoredSnapshot(store_, start.version->facts().snapshot), {});
+            plans_.plan_for(store::StoredSnapshot(store_, start.snapshot), {});
         } catch (const std::exception&) { // the start will report the reason
         }
         lock.lock();

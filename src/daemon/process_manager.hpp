@@ -32,7 +32,8 @@ public:
     ProcessManager& operator=(const ProcessManager&) = delete;
 
     // Not after end(). `report_excess`: the process reports what its snapshot claims above its ceilings.
-    void start(request::WorkerId worker, std::shared_ptr<const FunctionVersion> version, bool report_excess);
+    void start(request::WorkerId worker, std::shared_ptr<const FunctionVersion> version, const Digest& snapshot,
+               bool report_excess);
     // Sets how much image memory spare processes prepare.
     void set_ahead(std::uint64_t bytes);
     // Cancels starts that have not begun. `done` is not called afterwards.
@@ -42,6 +43,7 @@ private:
     struct Start {
         request::WorkerId worker;
         std::shared_ptr<const FunctionVersion> version;
+        Digest snapshot;
         bool report_excess = false;
         bool examined = false; // its snapshot was examined, or cannot be
     };

@@ -25,7 +25,7 @@ struct Share {
 
 struct Destination {
     std::string function;
-    std::int64_t created = 0;         // of the function: ms since 1970
+    std::int64_t created = 0; // of the function: ms since 1970
     // Add up to 100 percent, or less at an address where not all versions listen. Empty: nothing is live.
     std::vector<Share> shares;
     std::vector<store::Route> routes; // that lead here

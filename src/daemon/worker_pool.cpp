@@ -143,7 +143,8 @@ request::FunctionId WorkerPool::function_of(const std::shared_ptr<FunctionVersio
                                        .max = facts.max,
                                        .idle_ns = facts.idle_ns,
                                        .queue = facts.queue,
-                                       .queue_ns = facts.queue_ns});
+                                       .queue_ns = facts.queue_ns,
+                                       .kept = facts.kept});
         functions_.emplace(*version->id_, version);
     }
     return *version->id_;
@@ -180,7 +181,7 @@ void WorkerPool::carry_out(const request::StartWorker& start, Actions&, Afterwar
     const std::shared_ptr<FunctionVersion>& version = functions_.at(start.function);
     starting_.emplace(start.worker, version);
     const bool first = scheduler_.live(start.function, now_ns()).starts == 0; // report the excess only once
-    manager_.start(start.worker, version, first);
+    manager_.start(start.worker, version, version->snapshot_, first);
 }
 
 void WorkerPool::carry_out(const request::AddMachine& add, Actions& more, Afterwards&) {
@@ -212,8 +213,10 @@ void WorkerPool::carry_out(const request::CloseMachine& close, Actions&, Afterwa
 }
 
 // Busy machines end when they are clean: see on_ready().
-void WorkerPool::carry_out(const request::StopWorker& stop, Actions&, Afterwards&) {
+void WorkerPool::carry_out(const request::StopWorker& stop, Actions&, Afterwards& after) {
     RunningWorker& worker = *workers_.at(stop.worker);
+    if (worker.version->facts().kept)
+        note(*worker.version, "its machine ends, and what it kept is lost", after);
     worker.stopping = true;
     for (const Machine& machine : worker.machines)
         if (!machine->request)
@@ -354,6 +357,11 @@ void WorkerPool::retire(const std::shared_ptr<FunctionVersion>& version) {
     do_afterwards(std::move(after));
 }
 
+void WorkerPool::restore_from(FunctionVersion& version, const Digest& snapshot) {
+    const std::lock_guard lock(mutex_);
+    version.snapshot_ = snapshot;
+}
+
 bool WorkerPool::quiet() const {
     const std::lock_guard lock(mutex_);
     return scheduler_.quiet();
@@ -393,7 +401,9 @@ std::vector<VersionLive> WorkerPool::live() const {
             one.version = worker->version->facts().version;
             one.state = "stopping";
             one.pid = worker->process->pid();
-            one.machines = static_cast<unsigned>(worker->machines.size());
+            const std::size_t machines = worker->machines.size();
+            one.machines =
+                static_cast<unsigned>(worker->version->facts().kept ? std::min<std::size_t>(1, machines) : machines);
         }
     return all;
 }

@@ -88,6 +88,8 @@ public:
     // finishes its requests.
     void adopt(const std::shared_ptr<FunctionVersion>& version);
     void retire(const std::shared_ptr<FunctionVersion>& version);
+    // The version's next process is restored from this snapshot; the one that runs goes on.
+    void restore_from(FunctionVersion& version, const Digest& snapshot);
 
     std::vector<VersionLive> live() const; // versions that have a worker or requests
     struct Sums {

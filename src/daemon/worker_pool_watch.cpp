@@ -182,6 +182,9 @@ void WorkerPool::receive(const Machine& machine, unsigned max_messages, Afterwar
         } else if (message.kind == Kind::connect && request && request->waiter) {
             connect(*machine, after);
             sound = true;
+        } else if (message.kind == Kind::ending && machine->worker->version->facts().kept) {
+            scheduler_.worker_ending(machine->worker->id, now_ns());
+            sound = true;
         }
         if (!sound)
             return break_off(machine, after);

@@ -121,8 +121,11 @@ bool EventLoop::attach(Machine& machine, IncomingConnection incoming) {
             peer_bytes = loopback(state->family, peer);
     }
     const auto slot = machine.connections().offer(listener, bytes_of(peer, peer_bytes), bytes_of(local, local_bytes));
-    if (!slot)
+    if (!slot) {
+        if (incoming.closed)
+            incoming.closed();
         return false;
+    }
     Client& c = client(*slot);
     c = Client{};
     c.open = true;
@@ -135,6 +138,11 @@ bool EventLoop::attach(Machine& machine, IncomingConnection incoming) {
     ++open_;
     ++attached_;
     const std::uint64_t now = host_mono_ns();
+    c.report_outcome = std::move(incoming.report_outcome);
+    c.closed = std::move(incoming.closed);
+    c.limit_ns = incoming.limit_ns;
+    c.total_ns = incoming.total_ns;
+    c.began_ns = c.heard_ns = now;
     if (open_ == 1) // otherwise it belongs to a request that is under way
         request_begin_ns_ = now;
     spent_.restart(now);
@@ -160,6 +168,14 @@ void EventLoop::give(Machine& machine, std::int32_t handle, Datagram datagram) {
 
 bool EventLoop::accept_some(Machine& machine) {
     bool news = false;
+    while (until_.arrivals && open_ < abi::kMaxConns) {
+        IncomingConnection client;
+        if (!until_.arrivals->next(client))
+            break;
+        if (!attach(machine, std::move(client)))
+            return news;
+        news = true;
+    }
     for (const Listeners::Listening& l : listeners_.all()) {
         for (int i = 0; i < 64 && open_ < abi::kMaxConns; ++i) {
             IncomingConnection client = accept_client(l.fd, l.id);
@@ -182,6 +198,7 @@ void EventLoop::poll(Machine& machine) {
     }
     if (accepting_)
         accept_some(machine);
+    end_overdue(machine, false);
     const auto handles = machine.wait_handles();
     if (handles.empty())
         return;
@@ -204,9 +221,12 @@ bool EventLoop::wait(Machine& machine, const Until& until, LoopEnd& end) {
         for (const auto& h : handles)
             fds.push_back({h.fd, h.events, 0});
         const std::size_t first_listener = fds.size();
-        if (until.accepting && open_ < abi::kMaxConns)
+        if (until.accepting && open_ < abi::kMaxConns) {
+            if (until.arrivals)
+                fds.push_back({until.arrivals->fd(), POLLIN, 0});
             for (const Listeners::Listening& l : listeners_.all())
                 fds.push_back({l.fd, POLLIN, 0});
+        }
         const std::size_t first_client = fds.size();
         std::vector<std::uint32_t> slots;
         for (std::uint32_t slot = 0; slot < clients_.size(); ++slot) {
@@ -241,7 +261,12 @@ bool EventLoop::wait(Machine& machine, const Until& until, LoopEnd& end) {
             end = LoopEnd::timeout;
             return false;
         }
-        const std::uint64_t stop_at = std::min(w.deadline_host_ns, limit_end(now, counts));
+        // Only another client could make it do something.
+        const bool stuck = until.arrivals && handles.empty() && w.deadline_host_ns == kForever;
+        if (end_overdue(machine, stuck))
+            return true;
+        const std::uint64_t stop_at =
+            std::min({w.deadline_host_ns, limit_end(now, counts), until.arrivals ? next_overdue(stuck) : kForever});
         if (stop_at != kForever && stop_at > now) {
             timeout.tv_sec = static_cast<time_t>((stop_at - now) / 1'000'000'000);
             timeout.tv_nsec = static_cast<long>((stop_at - now) % 1'000'000'000);
@@ -254,7 +279,8 @@ bool EventLoop::wait(Machine& machine, const Until& until, LoopEnd& end) {
             return false;
         }
         bool news = false;
-        spent_.waited(host_mono_ns() - now, counts);
+        alive_ns_ = host_mono_ns();
+        spent_.waited(alive_ns_ - now, counts);
         if (n > 0 && debugger < fds.size() && fds[debugger].revents && machine.debugger()->wants_stop())
             if (auto stop = machine.stop_waiting()) {
                 stop_ = std::move(*stop);

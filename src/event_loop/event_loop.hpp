@@ -47,6 +47,8 @@ public:
         // From now on all waits count against it, not only those for its client or for nothing.
         bool all_waits_count = false;
         std::uint64_t total_ns = 0; // limit on the whole request; 0: none
+        // More connections, each with limits of its own; there are no others then.
+        Arrivals* arrivals = nullptr;
     };
     // stop() and overrun() then tell more.
     LoopEnd run(tinykvm::Machine& machine, const Until& until);
@@ -63,6 +65,8 @@ public:
     void drop_connections(bool reset);
     // With a debugger: the program stops where it gets a connection.
     void stop_at_arrival() { stop_at_arrival_ = true; }
+    // Closes those that came by Arrivals, with this outcome.
+    void fail_connections(request::Outcome outcome);
     std::uint64_t bytes_moved() const { return moved_; }
     std::uint64_t connections_attached() const { return attached_; }
 
@@ -97,6 +101,11 @@ private:
         bool gone = false;        // after eof, the other direction was closed too
         bool failed = false;
         bool shut = false; // our FIN has been sent
+        // Of IncomingConnection:
+        std::function<void(request::Outcome)> report_outcome;
+        std::function<void()> closed;
+        std::uint64_t limit_ns = 0, total_ns = 0;
+        std::uint64_t began_ns = 0, heard_ns = 0; // its request; the last that came from it
     };
     int report_failure(int result, const std::vector<std::uint8_t>& address);
     // Returns true if the guest has something new to see.
@@ -118,6 +127,9 @@ private:
     Overrun what_counts(tinykvm::Machine& machine, const tinykvm::Machine::Wait& wait,
                         const std::vector<tinykvm::Machine::WaitHandle>& handles) const;
     void close_client(tinykvm::Machine& machine, std::uint32_t slot, bool reset);
+    bool end_overdue(tinykvm::Machine& machine, bool stuck);
+    std::uint64_t next_overdue(bool stuck) const;
+    bool hangs(std::uint64_t now_ns) const;
     Client& client(std::uint32_t slot);
 
     std::unique_ptr<Listeners> own_listeners_;
@@ -132,6 +144,7 @@ private:
     SpentTime spent_;
     Overrun overrun_ = Overrun::none;
     std::uint64_t request_begin_ns_ = 0;
+    std::uint64_t alive_ns_ = 0; // when the machine last waited, or sent something
     Refusals refusals_;
     bool keep_refusals_ = false;
     bool accepting_ = false;

@@ -81,10 +81,26 @@ void EventLoop::close_client(Machine& machine, std::uint32_t slot, bool reset) {
     if (c.open) {
         if (reset)
             reset_at_close(c.fd);
+        const auto closed = std::move(c.closed);
         c = Client{};
         --open_;
+        if (closed)
+            closed();
     }
     machine.connections().free(slot);
+}
+
+void EventLoop::fail_connections(request::Outcome outcome) {
+    for (Client& c : clients_) {
+        if (!c.closed)
+            continue;
+        c.report_outcome(outcome);
+        reset_at_close(c.fd);
+        const auto closed = std::move(c.closed);
+        c = Client{};
+        closed();
+    }
+    drop_connections(true);
 }
 
 void EventLoop::drop_connections(bool reset) {
@@ -116,6 +132,7 @@ bool EventLoop::send_pending(Machine& machine, std::uint32_t slot, ConnView& vie
             return true;
         }
         moved(static_cast<std::size_t>(n));
+        alive_ns_ = host_mono_ns();
         c.asked = false;
         c.answered = true;
         machine.connections().sent(slot, view, static_cast<std::uint32_t>(n));

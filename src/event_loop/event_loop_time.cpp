@@ -1,5 +1,9 @@
 // What counts against a program's time limits.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <utility>
 
 #include "src/event_loop/event_loop.hpp"
 
@@ -20,10 +24,55 @@ void EventLoop::moved(std::size_t bytes) {
 
 // A client that sends something after an answer begins a new request on its connection, or a WebSocket message.
 void EventLoop::heard(Client& c) {
+    c.heard_ns = host_mono_ns();
     if (c.answered)
-        request_begin_ns_ = host_mono_ns();
+        request_begin_ns_ = c.began_ns = c.heard_ns;
     c.answered = false;
     c.asked = true;
+}
+
+// When the next client has waited for too long. A program may wait for its own timers and for peers, as in
+// what_counts().
+std::uint64_t EventLoop::next_overdue(bool stuck) const {
+    std::uint64_t next = kForever;
+    for (const Client& c : clients_) {
+        if (!c.closed || !c.asked) // it waits for nothing
+            continue;
+        if (c.limit_ns && stuck)
+            next = std::min(next, c.heard_ns + c.limit_ns);
+        if (c.total_ns)
+            next = std::min(next, c.began_ns + c.total_ns);
+    }
+    return next;
+}
+
+// Whether a client has waited for too long, and for as long the machine has neither waited nor sent anything.
+bool EventLoop::hangs(std::uint64_t now_ns) const {
+    return std::ranges::any_of(clients_, [&](const Client& c) {
+        return c.closed && c.asked && c.limit_ns && now_ns >= std::max(c.heard_ns, alive_ns_) + c.limit_ns;
+    });
+}
+
+// Ends the connections of clients that have waited for too long; the machine goes on. True if there was one.
+bool EventLoop::end_overdue(Machine& machine, bool stuck) {
+    const std::uint64_t now = until_.arrivals ? host_mono_ns() : 0;
+    if (!until_.arrivals || now < next_overdue(stuck) || hangs(now))
+        return false;
+    for (std::uint32_t slot = 0; slot < clients_.size(); ++slot) {
+        Client& c = clients_[slot];
+        const bool total = c.total_ns && now >= c.began_ns + c.total_ns;
+        if (!c.closed || !c.asked || (!total && (!stuck || !c.limit_ns || now < c.heard_ns + c.limit_ns)))
+            continue;
+        note_(fmt::format("a request was not done within {}; its connection is closed, the machine goes on",
+                          total ? "--max-request-total" : "--max-request-time"));
+        c.report_outcome(total ? request::Outcome::over_total : request::Outcome::no_progress);
+        c.memory.reset();
+        c.fd.reset();
+        machine.connections().set_error(slot, ECONNRESET);
+        c.failed = true; // until the program closes its side
+        std::exchange(c.closed, nullptr)();
+    }
+    return true;
 }
 
 // While all waits count (boot), CPU time that a busy host gives to others does not count at all.
@@ -36,7 +85,9 @@ std::uint64_t EventLoop::end_of_request() const {
 }
 
 bool EventLoop::over_limit(std::uint64_t now_ns) {
-    if (now_ns >= end_of_request())
+    if (until_.arrivals && hangs(now_ns))
+        overrun_ = Overrun::computed;
+    else if (now_ns >= end_of_request())
         overrun_ = Overrun::total;
     else if (until_.limit_ns && spent(now_ns) >= until_.limit_ns)
         overrun_ = spent_.why(until_.limit_ns);

@@ -52,6 +52,19 @@ struct IncomingConnection {
     std::function<void(request::Outcome)> report_outcome;
     // As accept(2) returned it: getpeername(2) fails once the client is gone. May be empty if `own`.
     SocketAddress peer;
+    // Of a connection that is one of several (Arrivals). Called once it has closed. May be empty.
+    std::function<void()> closed{};
+    // The same: the longest that its client may wait for an answer, and the longest from request to reply; 0: no limit.
+    std::uint64_t limit_ns = 0, total_ns = 0;
+};
+
+// Brings connections to a machine that is serving others. Belongs to that machine's thread.
+class Arrivals {
+public:
+    virtual ~Arrivals() = default;
+    virtual int fd() const = 0; // readable when next() may have something
+    // Never blocks. Returns false if there is none.
+    virtual bool next(IncomingConnection& out) = 0;
 };
 
 } // namespace kvmserver

@@ -57,6 +57,7 @@ json summary_json(const store::FunctionSummary& function) {
             {"live", live_json(function.live)},
             {"versions", function.versions},
             {"routes", routes_json(function.routes)},
+            {"keeps_state", function.kept},
             {"created", time_text(function.created)},
             {"changed", time_text(function.changed)},
             {"created_ms", function.created},

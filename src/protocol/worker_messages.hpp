@@ -20,6 +20,8 @@
 // end. `ready` follows once the machine is clean. If others wait for the machine, `reply` and `ready` may come in one
 // message, since machine time is then scarcer than the client's time. `cancel` says that nobody waits for the reply any
 // longer; it may arrive after the reply was sent.
+// A machine that keeps its state has one channel for each request that it serves at once. If it ends by itself, it
+// sends `ending` on all of them, before any `ended`: the process takes no more requests.
 //
 // Examiners. A process that examines a snapshot (src/runner/examiner.hpp) also gets `jail`, then one of: `examine` with
 // the snapshot's file, `examine_pieces` with the list of its pieces followed by `pieces`, or `describe`, the same for a
@@ -62,11 +64,14 @@ enum class Kind : std::uint8_t {
     connected,
     cancel,
     examine_pieces,
-    compress
+    compress,
+    ending
 };
 
 // Prefix of an assignment's ceilings: the process reports what its snapshot claims above them.
 inline constexpr char kReportExcess = '!';
+// Third line of an assignment: the channels are of one machine that keeps its state (src/runner/kept_machine.hpp).
+inline constexpr std::string_view kKept = "kept\n";
 
 inline constexpr char kFacts = 'f', kPressed = 'p', kNothing = 'n', kBadSnapshot = 'b', kFailed = 'e';
 

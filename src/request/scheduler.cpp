@@ -118,7 +118,7 @@ void Scheduler::not_assigned(MachineId id, Time now, Actions& out) {
     machine.request.reset();
     --machine.worker->function->in_flight;
     --in_flight_;
-    if (machine.worker->stopping)
+    if (machine.worker->stopping || machine.worker->ending)
         return mark_closing(machine, now);
     make_idle(machine, now);
     assign_next(machine, now, out);
@@ -144,7 +144,7 @@ bool Scheduler::machine_ready(MachineId id, Time now, Actions& out) {
     }
     if (machine.state == Machine::State::closing)
         return true;
-    if (worker.stopping) {
+    if (worker.stopping || worker.ending) {
         mark_closing(machine, now);
         return true;
     }
@@ -202,6 +202,10 @@ Scheduler::Live Scheduler::live(FunctionId id, Time now) const {
         live.worker = worker->id;
         live.machines = worker->machines.size();
         live.busy = worker->count(Machine::State::busy);
+        if (function.scale.kept) { // they are channels of one
+            live.machines = std::min<std::uint64_t>(live.machines, 1);
+            live.busy = std::min<std::uint64_t>(live.busy, 1);
+        }
     } else if (function.starting) {
         live.state = Live::State::starting;
     } else if (now < function.retry_at) {

@@ -32,6 +32,9 @@ struct Scale {
     Time idle_ns = 0;          // machines and workers without a request for this long are stopped
     unsigned queue = 0;        // requests that may wait while all machines are busy
     Time queue_ns = 0;         // longest wait in the queue; 0: no limit
+    // What is called machines here are the channels of one machine that keeps its state and serves `max` requests at
+    // once. Only the first counts in the total, and none is taken away for other functions.
+    bool kept = false;
 };
 
 // Actions for the owner. Each names what the owner already knows, except that StartWorker and AddMachine introduce a
@@ -96,6 +99,8 @@ public:
 
     void worker_started(WorkerId worker, Time now, Actions& out);
     void start_failed(WorkerId worker, Time now, Actions& out);
+    // The worker is ending by itself: it gets no more requests. worker_exited() follows.
+    void worker_ending(WorkerId worker, Time now);
     // `as_wanted`: the worker ended because of StopWorker, without an error.
     void worker_exited(WorkerId worker, bool as_wanted, Time now, Actions& out);
     // The machine is clean and can take a request; a request that it had is finished. Returns false and changes nothing

@@ -43,10 +43,10 @@ void Scheduler::want_capacity(Function& function, Time now, Actions& out) {
             start(function, out);
         return;
     }
-    if (!worker->ready)
+    if (!worker->ready || worker->ending)
         return; // its machine may suffice: requests are shorter than a start
     if (worker->staying() < function.scale.max && function.queue.size() > worker->count(Machine::State::starting) &&
-        take_budget(function, now, out))
+        (worker->shares() || take_budget(function, now, out)))
         add_machine(*worker, now, out);
 }
 
@@ -70,7 +70,8 @@ bool Scheduler::evict_one(Time now, Actions& out) {
     Machine* oldest = nullptr;
     for (const auto& [id, worker] : workers_) {
         const Function& function = *worker->function;
-        if (worker->stopping || worker->idle.empty() || (worker->staying() <= function.scale.min && !function.retired))
+        if (worker->stopping || worker->idle.empty() || function.scale.kept ||
+            (worker->staying() <= function.scale.min && !function.retired))
             continue;
         Machine* const first = worker->idle.front();
         if (!oldest || first->last_used < oldest->last_used)
@@ -93,7 +94,7 @@ void Scheduler::serve_starved(Time now, Actions& out) {
 // Whether a request of another function has waited for longer, and fewer machines are closing than functions are
 // waiting.
 bool Scheduler::should_yield(const Function& function) const {
-    if (starved_.size() <= closing_)
+    if (starved_.size() <= closing_ || function.scale.kept)
         return false;
     return std::ranges::any_of(starved_, [&](FunctionId id) {
         const Function& other = *functions_.at(id);
@@ -127,6 +128,17 @@ void Scheduler::worker_started(WorkerId id, Time now, Actions& out) {
         stop_worker(worker, now, out);
     else
         maybe_end(function, now, out);
+}
+
+void Scheduler::worker_ending(WorkerId id, Time now) {
+    const auto found = workers_.find(id);
+    if (found == workers_.end())
+        return;
+    Worker& worker = *found->second;
+    worker.ending = true;
+    for (Machine* machine : worker.machines)
+        if (machine->state == Machine::State::idle || machine->state == Machine::State::starting)
+            mark_closing(*machine, now);
 }
 
 // The worker never became ready: waiting requests are refused, and the next start is delayed.
@@ -232,8 +244,8 @@ void Scheduler::remove(Machine& machine, Actions& out) {
         --closing_;
     if (machine.request)
         finish(machine, true, out);
-    --machine_count_;
     std::erase(machine.worker->machines, &machine);
+    machine_count_ -= !machine.worker->shares();
     machines_.erase(MachineId{machine.id});
 }
 
@@ -266,8 +278,8 @@ void Scheduler::keep_minimum(Function& function, Time now, Actions& out) {
         }
         return;
     }
-    while (worker->ready && worker->staying() < min && room()) {
-        ++machine_count_;
+    while (worker->ready && !worker->ending && worker->staying() < min && room()) {
+        machine_count_ += !worker->shares();
         add_machine(*worker, now, out);
     }
 }

@@ -38,6 +38,7 @@ struct Scheduler::Worker {
     std::vector<Machine*> idle; // the last one used is at the end: its memory is warm
     bool ready = false;         // a machine has become ready
     bool stopping = false;      // takes no more requests
+    bool ending = false;        // neither, but nobody asked it to end: it is replaced once it has exited
     bool killed = false;
     Time ready_at = 0;
     std::optional<Time> empty_since; // since when it has had no machine
@@ -46,6 +47,8 @@ struct Scheduler::Worker {
         return static_cast<std::size_t>(std::ranges::count(machines, state, &Machine::state));
     }
     std::size_t staying() const { return machines.size() - count(Machine::State::closing); }
+    // Whether another machine of this worker does not count in the total.
+    bool shares() const { return function->scale.kept && !machines.empty(); }
 };
 
 } // namespace kvmserver::request

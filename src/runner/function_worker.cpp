@@ -25,6 +25,7 @@
 #include "src/runner/cache_client.hpp"
 #include "src/runner/connections/channel_connections.hpp"
 #include "src/runner/daemon_messages.hpp"
+#include "src/runner/kept_machine.hpp"
 #include "src/runner/request_machine.hpp"
 #include "src/runner/restored.hpp"
 #include "src/setup/report.hpp"
@@ -49,6 +50,7 @@ struct Assignment {
     std::vector<std::string> environment; // "NAME=VALUE": added to the program's environment
     std::vector<Ceilings> ceilings;       // limits on what it is granted
     bool report_excess = false;           // report what its snapshot claims above its ceilings
+    bool kept = false;                    // one machine keeps its state
 };
 
 // Returns nothing if the daemon closed the socket or only asked for the walls. Throws UserError.
@@ -68,6 +70,7 @@ std::optional<Assignment> receive_assignment(int control, const jail::Jail& jail
     const auto middle = text.find('\n'), end = text.find('\n', middle + 1);
     if (end == std::string::npos)
         return std::nullopt;
+    const std::string_view rest = std::string_view(text).substr(end + 1);
     std::string ceilings = read_text(files[4].get(), "the ceilings");
     const bool report_excess = ceilings.starts_with(protocol::kReportExcess);
     std::vector<std::string> environment;
@@ -90,6 +93,7 @@ std::optional<Assignment> receive_assignment(int control, const jail::Jail& jail
     assignment.environment = std::move(environment);
     assignment.ceilings = ceilings_from_text(ceilings.substr(report_excess ? 1 : 0));
     assignment.report_excess = report_excess;
+    assignment.kept = rest == protocol::kKept;
     return assignment;
 }
 
@@ -110,7 +114,16 @@ public:
 
     int run() {
         restored_.fill_behind([this] { fail(static_cast<int>(ExitCode::bad_snapshot)); });
+        std::thread kept;
+        if (assignment_.kept) {
+            kept_ = make_kept();
+            kept = std::thread([this] { serve_kept(); });
+        }
         while (auto channel = next_channel()) {
+            if (kept_) {
+                kept_->add(std::move(*channel));
+                continue;
+            }
             join(false);
             machines_.emplace_back();
             Thread& machine = machines_.back();
@@ -127,6 +140,12 @@ public:
             for (const Thread& machine : machines_) // wake those that wait for a request
                 ::shutdown(machine.channel.get(), SHUT_RD);
         join(true);
+        if (kept_ && StopSignal::instance().requested())
+            kept_->stop();
+        else if (kept_)
+            kept_->end();
+        if (kept.joinable())
+            kept.join();
         return code_;
     }
 
@@ -185,6 +204,27 @@ private:
             if (!received || received->message.kind != protocol::Kind::add_machine || !received->fd)
                 return std::nullopt;
             return std::move(received->fd);
+        }
+    }
+
+    std::unique_ptr<KeptMachine> make_kept() {
+        auto machine = std::make_unique<KeptMachine>(restored_.setup(), restored_.image(), assignment_.name,
+                                                     ChannelConnections::First{begin_, restored_.hot_bytes()}, ports());
+        if (options_.on_machine)
+            options_.on_machine(assignment_.name, assignment_.environment);
+        return machine;
+    }
+
+    void serve_kept() {
+        try {
+            if (!kept_->serve())
+                fail(1);
+        } catch (const UserError& error) { // a part of the snapshot that is read later may be damaged
+            note_line(error.what());
+            fail(static_cast<int>(error.code()));
+        } catch (const std::exception& error) {
+            note_line(error.what());
+            fail(1);
         }
     }
 
@@ -247,6 +287,7 @@ private:
     std::atomic<bool> first_{true};
     std::atomic<int> code_{0};
     std::list<Thread> machines_;
+    std::unique_ptr<KeptMachine> kept_; // null: machines that are reset
 };
 
 } // namespace

@@ -55,6 +55,19 @@ def words_of(pid: int) -> list[str]:
         return []
 
 
+def pid_of_listener(port: int) -> int:
+    wanted = f"127.0.0.1:{port}".encode()
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if wanted in words and b"serve" in words:
+                return int(entry.name)
+    raise AssertionError("nobody listens")
+
+
 class Store:
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder

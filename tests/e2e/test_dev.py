@@ -26,6 +26,7 @@ SERVER = r"""
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+static int count;
 int main(void) {
     int s = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(8080), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -40,6 +41,7 @@ int main(void) {
         if (strncmp(request, "GET /slow", 9) == 0) usleep(700000);
         if (strncmp(request, "GET /say", 8) == 0) { printf("somebody asked\n"); fflush(stdout); }
         int n = snprintf(body, sizeof body, "%s%s\n", ANSWER, word ? word : "");
+        if (strncmp(request, "GET /count", 10) == 0) n = snprintf(body, sizeof body, "%s %d\n", ANSWER, ++count);
         n = snprintf(reply, sizeof reply, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", n, body);
         write(c, reply, n);
         close(c);
@@ -150,6 +152,21 @@ def test_follows_changes(dev) -> None:
     assert dev.get() == "[three!]"
     assert "main.c changed" in dev.process.err
     assert not list(dev.temporary.iterdir()), "nothing is written to be served"
+
+
+def test_state_is_kept_until_the_next_build(dev) -> None:
+    text = (dev.folder / "kvmserver.toml").read_text()
+    dev.write("kvmserver.toml", text.replace("[function.build]", "[function]\nephemeral = false\n[function.build]"))
+    dev.start("--watch").ready()
+    assert [dev.get("/count") for _ in range(3)] == ["one 1", "one 2", "one 3"]
+    dev.said("it keeps what requests change until the next build ([function] ephemeral = false)")
+    dev.answer("two")
+    dev.ready(2)
+    assert [dev.get("/count") for _ in range(2)] == ["two 1", "two 2"]
+    dev.said("what the previous version kept is lost")
+    dev.write("kvmserver.toml", text)
+    dev.ready(3)
+    assert [dev.get("/count") for _ in range(2)] == ["two 1", "two 1"]
 
 
 def test_a_failed_build_keeps_the_old(dev) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import admin
 import harness
 import pytest
-from serving import Daemon, Load
+from serving import Daemon, Load, pid_of_listener
 
 
 @pytest.fixture
@@ -132,19 +132,6 @@ def test_a_successor_takes_over_without_losing_a_request(store, serve, node, sna
     assert successor != daemon.popen.pid
     os.kill(successor, signal.SIGTERM)
     harness.wait_until(lambda: not pathlib.Path(f"/proc/{successor}/fd/0").exists(), "it ends when asked")
-
-
-def pid_of_listener(port: int) -> int:
-    wanted = f"127.0.0.1:{port}".encode()
-    for entry in pathlib.Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if wanted in words and b"serve" in words:
-                return int(entry.name)
-    raise AssertionError("nobody listens")
 
 
 def test_a_successor_that_cannot_serve_changes_nothing(store, serve, snap) -> None:

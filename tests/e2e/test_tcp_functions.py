@@ -272,6 +272,15 @@ def test_hand_over_with_an_open_connection(store, serve, port) -> None:
     harness.wait_until(lambda: refused(port), "the successor has ended, too")
 
 
+@pytest.mark.parametrize("key, value", [("warmup", "auto"), ("warmup-path", "/a"), ("warmup-requests", "w.http")])
+def test_a_warm_up_is_refused(store, port, key, value) -> None:
+    said = store("deploy", talks(store, "pg", [local(port)], top=f'{key} = "{value}"\n'), "-q")
+    assert said.status == 2
+    assert f"kvmserver.toml:3: {key} " in said.err, said.err
+    assert "HTTP request" in said.err
+    assert "pg" not in store("list").out
+
+
 REDIS = shutil.which("redis-server")
 
 
@@ -286,6 +295,28 @@ def test_redis(world, port) -> None:
             assert client.say("INCR n") == ":1"
             assert client.say("INCR n") == ":2"
             assert client.say("DBSIZE") == ":1"
+
+
+@pytest.mark.skipif(not REDIS, reason="there is no redis-server")
+def test_redis_that_keeps_its_data(world, port) -> None:
+    """With ephemeral = false all connections are of one machine, at once."""
+    store, daemon = world
+    argv = [REDIS, "--port", str(harness.free_port()), "--save", "", "--bind", "127.0.0.1", "--daemonize", "no"]
+    store.ok("deploy", manifest(store, "kept-redis", [local(port)], argv, settings="ephemeral = false\n"), "-q")
+    with Client(port) as silent, Client(port) as subscriber, Client(port) as client:
+        assert client.say("INCR n") == ":1"
+        assert subscriber.say("SUBSCRIBE news") == "*3"
+        assert [subscriber.line() for _ in range(5)] == ["$9", "subscribe", "$4", "news", ":1"]
+        with Client(port) as other:
+            assert other.say("INCR n") == ":2"
+            assert other.say("PUBLISH news hello") == ":1"
+            assert [subscriber.line() for _ in range(7)] == ["*3", "$7", "message", "$4", "news", "$5", "hello"]
+        assert client.say("INCR n") == ":3"
+        assert silent.say("GET n") == "$1"
+        assert silent.line() == "3"
+    with Client(port) as client:
+        assert client.say("INCR n") == ":4"
+    assert len(daemon.processes()["kept-redis v1"]) == 1
 
 
 def test_the_example(world, port, tmp_path) -> None:

@@ -31,9 +31,14 @@ function programOf({ version, manifest, bytes: size, snapshot }) {
 function settingsOf({ manifest, ceilings }) {
   const scale = manifest.function?.scale ?? {};
   const limits = LIMITS.filter(([key]) => manifest[key] !== undefined).map(([key, name]) => [name, limitText(key, manifest[key])]);
+  const machines = manifest.function?.ephemeral === false
+    ? [['state', 'kept from request to request, in one machine'], ['requests at once', String(scale.concurrency ?? 32)]]
+    : [
+      ['kept machines', String(scale.min ?? 0)], ['most machines', String(scale.max ?? 'as the daemon has threads')],
+      ['idle until stopped', String(scale.idle ?? 'as the daemon says')],
+    ];
   return [
-    ['kept machines', String(scale.min ?? 0)], ['most machines', String(scale.max ?? 'as the daemon has threads')],
-    ['idle until stopped', String(scale.idle ?? 'as the daemon says')], ['queue', `${scale.queue ?? 1024} requests`],
+    ...machines, ['queue', `${scale.queue ?? 1024} requests`],
     ['longest wait', String(scale['queue-timeout'] ?? '30s')], ...limits,
     ...Object.entries(ceilings ?? {}).map(([key, value]) => [`ceiling ${key}`, typeof value === 'object' ? JSON.stringify(value) : String(value)]),
   ];

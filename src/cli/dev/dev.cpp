@@ -192,12 +192,17 @@ private:
             .listening = listening_.get(), .jail = jail_, .verbose = verbose_, .told = context_.events};
         auto next = std::make_unique<Server>(*events_, manifest_, plan);
         if (current_) {
+            if (keeps_)
+                say("what the previous version kept is lost");
             current_->retire();
             retired_.push_back({std::move(current_), Clock::now() + kMaxRetiring});
             const auto end = Clock::now() + kHandover;
             while (!retired_.back().server->drained() && Clock::now() < end)
                 events_->step(end);
         }
+        if (manifest_.kept && !keeps_)
+            say("it keeps what requests change until the next build ([function] ephemeral = false)");
+        keeps_ = manifest_.kept;
         current_ = std::move(next);
         if (context_.events)
             context_.events->emit({{"event", "ready"}, {"url", fmt::format("http://127.0.0.1:{}", port_)}});
@@ -277,6 +282,7 @@ private:
     Context& context_;
     std::string operand_;
     bool watching_, verbose_, strict_;
+    bool keeps_ = false; // what is served keeps its state
     std::string jail_;
     std::uint16_t port_ = 0;
     platform::Manifest manifest_;

@@ -55,7 +55,9 @@ void Server::build(const Manifest& manifest) {
 }
 
 void Server::boot(const Manifest& manifest) {
-    Arguments words{kSelf, "run", "--dev", "-c", manifest.file.string()};
+    Arguments words{kSelf, "run", manifest.kept ? "--dev-kept" : "--dev", "-c", manifest.file.string()};
+    if (manifest.kept)
+        words.insert(words.end(), {"--threads", "1"});
     words.insert(words.end(), {"--jail", plan_.jail, "--listen", fmt::format("fd:{}", plan_.listening)});
     std::vector<int> keep{plan_.listening};
     if (plan_.told) {

@@ -258,8 +258,10 @@ int deploy(const Invocation& invocation, Context& context) {
 
     const bool quiet = flag(invocation, "quiet"), activate = plan.body.at("activate").get<bool>();
     const Connection::Later later = plan.source.manifest ? platform->later() : Connection::Later{};
+    // A machine that keeps its state would keep it without the warm-up.
+    const bool behind = later.takes_warmed && activate && !plan.source.manifest->kept;
     SnapshotFile file(plan.source, quiet, context, later.compresses ? Compress::in_a_hurry : Compress::fully,
-                      later.takes_warmed && activate ? WarmUp::behind : WarmUp::first);
+                      behind ? WarmUp::behind : WarmUp::first);
     if (file.hurried())
         plan.body["compress_later"] = true;
     if (file.warms_up())

@@ -85,6 +85,8 @@ State state_of(const json& function, const Running& running) {
             const auto counted = running.requests.find({name, live.at("version").get<std::uint64_t>()});
             state.requests = state.requests.value_or(0) + (counted == running.requests.end() ? 0 : counted->second);
         }
+    if (function.value("keeps_state", false)) // absent: an older daemon
+        state.word += ", keeps state";
     return state;
 }
 

@@ -43,9 +43,13 @@ public:
 
 private:
     void read_function(const toml::table& function) {
-        warn_unknown(
-            function, "function",
-            {"name", "protocol", "listen", "drain", "routes", "secrets", "env", "scale", "hooks", "build", "versions"});
+        warn_unknown(function, "function",
+                     {"name", "protocol", "listen", "drain", "routes", "secrets", "ephemeral", "env", "scale", "hooks",
+                      "build", "versions"});
+        const toml::node* const ephemeral = function.get("ephemeral");
+        if (ephemeral && !ephemeral->is_boolean())
+            fail(*ephemeral, "function.ephemeral must be true or false");
+        manifest_.kept = ephemeral && !ephemeral->as_boolean()->get();
         string(function, "function.name", manifest_.name);
         if (const toml::node* node = function.get("routes"))
             routes(*node);
@@ -68,7 +72,7 @@ private:
                 manifest_.watch = strings(*watch, "function.build.watch");
         }
         if (const toml::table* scale = table(function, "function", "scale")) {
-            warn_unknown(*scale, "function.scale", {"min", "max", "idle", "queue", "queue-timeout"});
+            warn_unknown(*scale, "function.scale", {"min", "max", "idle", "queue", "queue-timeout", "concurrency"});
             as_the_daemon(*scale, "scale");
         }
         if (const toml::table* versions = table(function, "function", "versions")) {
@@ -183,8 +187,9 @@ private:
 
     // Reads the table [function.NAME] as the daemon does, to refuse here what the daemon could not use.
     void as_the_daemon(const toml::table& from, const char* name) const {
-        refuse_as_the_daemon(from, fmt::format("function.{}.", name),
-                             fmt::format(R"({{"function":{{"{}":{}}}}})", name, to_json(from)));
+        refuse_as_the_daemon(
+            from, fmt::format("function.{}.", name),
+            fmt::format(R"({{"function":{{"ephemeral":{},"{}":{}}}}})", !manifest_.kept, name, to_json(from)));
     }
 
     // `prefix`: the names of the table `from` and those around it.

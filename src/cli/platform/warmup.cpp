@@ -19,7 +19,7 @@ std::vector<std::string> warmup_words(const Manifest& manifest) {
     const ConfigFile config = read_config(manifest.file.string(), machine_options(), false);
     std::vector<std::string> words;
     if (!config.settings.contains("warmup"))
-        words = {"--warmup", manifest.tcp ? "0" : "auto"};
+        words = {"--warmup", manifest.tcp || manifest.kept ? "0" : "auto"}; // `kept` would keep what it changed
     add_health_path(words, manifest, config);
     return words;
 }

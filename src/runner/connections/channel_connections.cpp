@@ -121,19 +121,53 @@ ChannelConnections::~ChannelConnections() {
 }
 
 void ChannelConnections::served(const Served& served) {
+    this->served(served, tinykvm::thread_cpu_ns() - begin_cpu_ns_); // includes the reset
+}
+
+void ChannelConnections::served(const Served& served, std::uint64_t cpu_ns) {
     ready_.exec_us = served.exec_ns / 1000;
     ready_.reset_us = served.reset_ns / 1000;
-    ready_.cpu_us = (tinykvm::thread_cpu_ns() - begin_cpu_ns_) / 1000; // includes the reset
+    ready_.cpu_us = cpu_ns / 1000;
     ready_.dirty_pages = served.pages_copied + served.pages_dropped;
     ready_.exits = served.exits;
 }
 
-bool ChannelConnections::next(IncomingConnection& out) {
-    if (first_.begin_ns != 0) {
-        ready_.restore_us = (tinykvm::host_mono_ns() - first_.begin_ns) / 1000;
-        ready_.hot_bytes = first_.hot_bytes;
+void ChannelConnections::describe(const protocol::Received& request, IncomingConnection& out) {
+    out.listener = listener_;
+    out.own = true;
+    out.peer = address_of(request.message);
+    out.report_outcome = [channel = channel_](request::Outcome outcome) {
+        protocol::Message ended;
+        ended.kind = protocol::Kind::ended;
+        ended.outcome = outcome;
+        protocol::send(channel, ended);
+    };
+    out.stream = request.message.stream && request.fd;
+}
+
+ChannelConnections::Got ChannelConnections::take_next(IncomingConnection& out) {
+    for (;;) {
+        bool again = false;
+        auto received =
+            protocol::receive(channel_, protocol::Wait::no, &again, std::span(room_.get(), protocol::kMaxInline));
+        if (!received)
+            return again ? Got::nothing : Got::end;
+        if (received->message.kind == protocol::Kind::cancel) // it concerned the previous request
+            continue;
+        if (received->message.kind != protocol::Kind::request)
+            return Got::end;
+        describe(*received, out);
+        if (out.stream)
+            take_stream(std::move(*received), out);
+        else if (received->fd)
+            out.fd = std::move(received->fd);
+        else if (!take(*received, out))
+            return Got::end;
+        return Got::request;
     }
-    first_ = {};
+}
+
+bool ChannelConnections::next(IncomingConnection& out) {
     for (bool say = true;;) {
         if (say && !say_ready())
             return false;
@@ -149,16 +183,7 @@ bool ChannelConnections::next(IncomingConnection& out) {
         if (!received || received->message.kind != protocol::Kind::request)
             return false; // the daemon no longer wants this machine
         say = true;
-        out.listener = listener_;
-        out.own = true;
-        out.peer = address_of(received->message);
-        out.report_outcome = [channel = channel_](request::Outcome outcome) {
-            protocol::Message ended;
-            ended.kind = protocol::Kind::ended;
-            ended.outcome = outcome;
-            protocol::send(channel, ended);
-        };
-        out.stream = received->message.stream && received->fd;
+        describe(*received, out);
         if (out.stream) {
             take_stream(std::move(*received), out);
             begin_cpu_ns_ = tinykvm::thread_cpu_ns();
@@ -172,6 +197,11 @@ bool ChannelConnections::next(IncomingConnection& out) {
 }
 
 bool ChannelConnections::say_ready() {
+    if (first_.begin_ns != 0) {
+        ready_.restore_us = (tinykvm::host_mono_ns() - first_.begin_ns) / 1000;
+        ready_.hot_bytes = first_.hot_bytes;
+    }
+    first_ = {};
     protocol::Message ready = ready_;
     ready_ = {};
     if (!held_)

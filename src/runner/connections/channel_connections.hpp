@@ -27,6 +27,12 @@ public:
     ~ChannelConnections() override;
     bool next(IncomingConnection& out) override;
     void served(const Served& served) override;
+    // For a machine that serves several channels at once, instead of next(): neither blocks.
+    // Tells the daemon that the channel can take a request. Returns false if it is closed.
+    bool say_ready();
+    void served(const Served& served, std::uint64_t cpu_ns);
+    enum class Got { request, nothing, end };
+    Got take_next(IncomingConnection& out);
 
     // A reply to be sent together with the next `ready`.
     struct Held {
@@ -35,7 +41,7 @@ public:
     };
 
 private:
-    bool say_ready();
+    void describe(const protocol::Received& request, IncomingConnection& out);
     bool take(const protocol::Received& request, IncomingConnection& out);
     bool take_socket(tinykvm::UniqueFd socket, IncomingConnection& out) const;
     void take_stream(protocol::Received request, IncomingConnection& out) const;

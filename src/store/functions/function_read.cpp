@@ -51,6 +51,15 @@ std::vector<ToCompress> Functions::to_compress() {
     return all;
 }
 
+namespace {
+
+// Whether a live version of the function keeps its state.
+constexpr std::string_view kKept =
+    "SELECT 1 FROM traffic t JOIN version v ON v.function = t.function AND v.number = t.number "
+    "WHERE t.function = ? AND json_valid(v.manifest) AND json_extract(v.manifest, '$.function.ephemeral') = 0";
+
+} // namespace
+
 std::vector<FunctionSummary> Functions::list(const Page& page) {
     auto index = store_.index();
     const Transaction same_moment(*index, Transaction::Kind::read);
@@ -73,6 +82,7 @@ std::vector<FunctionSummary> Functions::list(const Page& page) {
     }
     auto versions = index->prepare("SELECT count(*) FROM version WHERE function = ?");
     auto live = index->prepare("SELECT number, percent FROM traffic WHERE function = ? ORDER BY number");
+    auto kept = index->prepare(kKept);
     auto routes = index->prepare("SELECT host, path FROM route WHERE function = ? ORDER BY host, path");
     for (std::size_t i = 0; i < ids.size(); ++i) {
         FunctionSummary& function = functions[i];
@@ -85,6 +95,8 @@ std::vector<FunctionSummary> Functions::list(const Page& page) {
         for (routes.bind(ids[i]); routes.step();)
             function.routes.push_back({routes.text(0), routes.text(1)});
         routes.reset();
+        function.kept = kept.bind(ids[i]).step();
+        kept.reset();
     }
     return functions;
 }
@@ -105,6 +117,7 @@ FunctionDetails Functions::describe(const std::string& name) {
     for (const auto& [secret, value] : function.secrets)
         details.secrets.push_back(secret);
     details.versions = version_numbers(*index, id).size();
+    details.kept = index->prepare(kKept).bind(id).step();
     auto live = index->prepare(std::string(kVersionColumns) + "AND t.percent IS NOT NULL ORDER BY v.number");
     for (live.bind(id); live.step();)
         details.live_versions.push_back(read_version(live, *index));

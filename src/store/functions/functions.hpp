@@ -66,6 +66,7 @@ struct FunctionSummary {
     std::vector<Live> live;
     std::uint64_t versions = 0;
     std::vector<Route> routes;
+    bool kept = false; // a live version keeps its state: [function] ephemeral = false
 };
 
 struct FunctionDetails : FunctionSummary {

@@ -5,6 +5,7 @@ const crypto = require('node:crypto');
 
 const [port, name] = [Number(process.argv[2]), process.argv[3] ?? 'probe'];
 let count = 0;
+const waiting = []; // replies that others are waited for with
 let values = null; // what the after-restore hook brought
 
 function body(request, then) {
@@ -17,7 +18,9 @@ const server = http.createServer((request, response) => {
   response.setHeader('Content-Type', 'text/plain');
   if (path === 'name') response.end(name);
   else if (path === 'count') response.end(String(++count));
-  else if (path === 'headers') response.end(JSON.stringify(request.headers));
+  else if (path === 'meet') { // answers once so many of these have come
+    if (waiting.push(response) >= Number(argument)) for (const each of waiting.splice(0)) each.end('met\n');
+  } else if (path === 'headers') response.end(JSON.stringify(request.headers));
   else if (path === 'sleep') setTimeout(() => response.end(`${name} slept\n`), Number(argument));
   else if (path === 'say') {
     console.log(`says ${decodeURIComponent(argument)}`);

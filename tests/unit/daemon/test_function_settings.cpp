@@ -56,6 +56,31 @@ TEST_CASE("all that a manifest can say to the daemon") {
     CHECK(function_settings(scale(R"("queue-timeout":"0")")).scale.queue_ns == 0); // no limit
 }
 
+TEST_CASE("a function that keeps its state has one machine, and says how many requests it serves at once") {
+    const FunctionSettings settings = function_settings(R"({"function":{"ephemeral":false}})");
+    CHECK(settings.kept);
+    CHECK(settings.scale.min == 1);
+    CHECK(settings.scale.max == 1u);
+    CHECK(settings.concurrency == 32);
+    CHECK(function_settings(R"({"function":{"ephemeral":false,"scale":{"concurrency":256,"queue":7}}})").concurrency ==
+          256);
+    const FunctionSettings reset = function_settings(R"({"function":{"ephemeral":true}})");
+    CHECK_FALSE(reset.kept);
+    CHECK(reset.scale.min == 0);
+    CHECK_FALSE(reset.scale.max);
+    CHECK(said_of(R"({"function":{"ephemeral":"no"}})").find("function.ephemeral must be true or false") !=
+          std::string::npos);
+    const std::string one_machine = " must be absent where function.ephemeral = false: one machine runs all the time";
+    for (const std::string key : {"min", "max", "idle"})
+        CHECK(said_of(R"({"function":{"ephemeral":false,"scale":{")" + key + R"(":1}}})")
+                  .find("function.scale." + key + one_machine) != std::string::npos);
+    for (const char* number : {"0", "257", "1.5", "\"4\""})
+        CHECK(said_of(std::string(R"({"function":{"ephemeral":false,"scale":{"concurrency":)") + number + "}}}")
+                  .find("function.scale.concurrency must be a whole number from 1 to 256") != std::string::npos);
+    CHECK(said_of(scale(R"("concurrency":4)")).find("function.scale.concurrency must be absent unless") !=
+          std::string::npos);
+}
+
 TEST_CASE("a setting that cannot be is refused by its key, with what it may be") {
     struct Wrong {
         std::string manifest;

@@ -19,7 +19,7 @@ public:
     };
     struct Worker {
         FunctionId function;
-        bool started = false, stopped = false, killed = false;
+        bool started = false, stopped = false, killed = false, ending = false;
     };
     enum class RequestState { waiting, in_machine, refused, finished, died, abandoned, lost };
     struct Request {
@@ -74,7 +74,7 @@ public:
         Machine& machine = machines[id];
         ready_ = id;
         if (machine.state != MachineState::closing)
-            machine.state = workers[machine.worker].stopped ? MachineState::closing : MachineState::idle;
+            machine.state = next_state(machine);
         step([&](Actions& out) {
             if (!scheduler.machine_ready(id, now, out))
                 wrong.push_back("a machine that is clean is not believed");
@@ -92,8 +92,16 @@ public:
         Machine& machine = machines[id];
         requests[*machine.request].state = RequestState::lost;
         machine.request.reset();
-        machine.state = workers[machine.worker].stopped ? MachineState::closing : MachineState::idle;
+        machine.state = next_state(machine);
         step([&](Actions& out) { scheduler.not_assigned(id, now, out); });
+    }
+    // It says that it is ending by itself.
+    void ending(WorkerId id) {
+        workers[id].ending = true;
+        for (auto& [machine_id, machine] : machines)
+            if (machine.worker == id && machine.state != MachineState::busy)
+                machine.state = MachineState::closing;
+        scheduler.worker_ending(id, now);
     }
     void exits(WorkerId id, bool as_wanted) {
         exiting_ = id;
@@ -133,6 +141,10 @@ private:
         event(actions);
         for (const Action& action : actions)
             std::visit([this](const auto& what) { this->carry_out(what); }, action);
+    }
+    MachineState next_state(const Machine& machine) {
+        const Worker& worker = workers[machine.worker];
+        return worker.stopped || worker.ending ? MachineState::closing : MachineState::idle;
     }
     void must(bool holds, const char* what) {
         if (!holds)
@@ -175,7 +187,8 @@ private:
         must(machine.state == MachineState::idle && !machine.request,
              "a request is given to a machine that is not clean");
         must(workers[machine.worker].function == request.function, "a request is given to another function's machine");
-        must(!workers[machine.worker].stopped, "a request is given to a worker that ends");
+        must(!workers[machine.worker].stopped && !workers[machine.worker].ending,
+             "a request is given to a worker that ends");
         must(machine.worker != exiting_, "a request is given to a worker that is gone");
         machine.state = MachineState::busy;
         machine.request = assign.request;

@@ -1,4 +1,5 @@
 #include <random>
+#include <set>
 
 #include "tests/catch.hpp"
 #include "tests/unit/request/owner.hpp"
@@ -260,6 +261,56 @@ TEST_CASE("what does not end, or never begins, is killed after a while") {
     CHECK(owner.wrong.empty());
 }
 
+TEST_CASE("channels of one machine that keeps its state count as one, and the last is never taken away") {
+    Owner owner(1);
+    const FunctionId kept = owner.add({.min = 1, .max = 3, .idle_ns = kSecond, .queue = 8, .kept = true});
+    const FunctionId other = owner.add({.max = 1, .idle_ns = kSecond, .queue = 8});
+    owner.adopt(kept);
+    for (int i = 0; i < 3; ++i)
+        owner.ask(kept);
+    for (int i = 0; i < 3; ++i)
+        start_all(owner);
+    CHECK(owner.count(State::in_machine) == 3);
+    CHECK(owner.scheduler.machines() == 1);
+    CHECK(owner.scheduler.live(kept, owner.now).machines == 1);
+    CHECK(owner.scheduler.live(kept, owner.now).busy == 1);
+    CHECK(owner.scheduler.live(kept, owner.now).in_flight == 3);
+    const RequestId waits = owner.ask(other); // there is no room for a second machine
+    for (const MachineId id : owner.machines_in(MachineState::busy))
+        owner.ready(id);
+    owner.now += 5 * kSecond;
+    owner.tick();
+    for (const MachineId id : owner.machines_in(MachineState::closing))
+        owner.gone(id);
+    CHECK(owner.machines_in(MachineState::idle).size() == 1);
+    owner.ready(*owner.requests[owner.ask(kept)].machine);
+    CHECK(owner.machines_in(MachineState::idle).size() == 1); // although somebody has waited for longer
+    CHECK(owner.requests[waits].state == State::waiting);
+    CHECK(owner.scheduler.machines() == 1);
+    CHECK(owner.wrong.empty());
+}
+
+TEST_CASE("a worker that is ending by itself gets no more requests; its successor starts once it has exited") {
+    Owner owner;
+    const FunctionId function = owner.add({.min = 1, .max = 3, .idle_ns = kSecond, .queue = 8, .kept = true});
+    const RequestId served = owner.ask(function), beside = owner.ask(function);
+    start_all(owner);
+    start_all(owner);
+    owner.ready(*owner.requests[beside].machine);
+    const WorkerId worker = only_worker(owner);
+    owner.ending(worker);
+    const RequestId later = owner.ask(function);
+    CHECK(owner.requests[later].state == State::waiting);
+    owner.tick();
+    CHECK(owner.workers.size() == 1);
+    owner.exits(worker, false);
+    CHECK(owner.requests[served].state == State::died);
+    CHECK(only_worker(owner) != worker);
+    start_all(owner);
+    CHECK(owner.requests[later].state == State::in_machine);
+    CHECK(owner.wrong.empty());
+}
+
 TEST_CASE("a machine that says twice that it is clean is not believed") {
     Owner owner;
     const FunctionId function = owner.add({.max = 1, .idle_ns = kSecond, .queue = 8});
@@ -346,6 +397,11 @@ public:
             if (below(4) == 0) // a machine ends by itself
                 in_state(below(2) ? MachineState::idle : MachineState::starting,
                          [&](MachineId id) { owner_.gone(id); });
+            else if (below(4) == 0)
+                in_state(MachineState::busy, [&](MachineId id) {
+                    if (const WorkerId worker = owner_.machines[id].worker; !owner_.workers[worker].ending)
+                        owner_.ending(worker);
+                });
             break;
         }
     }
@@ -370,18 +426,23 @@ private:
 void check(const Owner& owner, const std::vector<FunctionId>& functions) {
     for (const std::string& what : owner.wrong)
         FAIL(what);
-    std::uint64_t pending = 0;
+    std::uint64_t counted = 0;
+    std::set<WorkerId> kept; // all their machines count as one
     for (const auto& [id, worker] : owner.workers)
-        pending += !worker.started;
-    REQUIRE(owner.scheduler.machines() == owner.machines.size() + pending);
+        counted += !worker.started;
+    for (const auto& [id, machine] : owner.machines)
+        counted +=
+            !owner.scales.at(owner.workers.at(machine.worker).function).kept || kept.insert(machine.worker).second;
+    REQUIRE(owner.scheduler.machines() == counted);
     if (owner.scheduler.max_machines() != 0)
         REQUIRE(owner.scheduler.machines() <= owner.scheduler.max_machines());
     REQUIRE(owner.scheduler.quiet() == (owner.count(State::waiting) + owner.count(State::in_machine) == 0));
     for (const FunctionId function : functions) {
         std::uint64_t idle = 0, staying = 0, waiting = 0;
         for (const auto& [id, machine] : owner.machines)
-            if (const auto worker = owner.workers.at(machine.worker);
-                worker.function == function && !worker.stopped && machine.state != MachineState::closing) {
+            if (const auto worker = owner.workers.at(machine.worker); worker.function == function && !worker.stopped &&
+                                                                      !worker.ending &&
+                                                                      machine.state != MachineState::closing) {
                 ++staying;
                 idle += machine.state == MachineState::idle;
             }
@@ -405,7 +466,7 @@ void settle(Owner& owner) {
     for (const MachineId id : owner.machines_in(MachineState::closing))
         owner.gone(id);
     for (const auto& [id, worker] : std::map(owner.workers))
-        if (worker.killed || worker.stopped) {
+        if (worker.killed || worker.stopped || worker.ending) {
             const bool empty = std::none_of(owner.machines.begin(), owner.machines.end(),
                                             [id = id](const auto& machine) { return machine.second.worker == id; });
             if (worker.killed || empty)
@@ -426,6 +487,7 @@ TEST_CASE("10,000 random events: no request is lost, doubled, or answered by a m
         functions.push_back(owner.add({.max = 4, .idle_ns = kSecond / 10, .queue = 16, .queue_ns = kSecond}));
         functions.push_back(owner.add({.min = 1, .max = 2, .idle_ns = kSecond, .queue = 3, .queue_ns = kSecond / 3}));
         functions.push_back(owner.add({.min = 2, .max = 3, .idle_ns = 0, .queue = 100}));
+        functions.push_back(owner.add({.min = 1, .max = 5, .idle_ns = kSecond, .queue = 9, .kept = true}));
         Chance chance(owner, seed);
         for (int i = 0; i < 10'000; ++i) {
             chance.event(functions);
