@@ -27,6 +27,7 @@ test_packages=(
     python3-venv  # tests of templates
     libbenchmark-dev  # bench/micro
     gdb          # tests of core files and debuggers
+    redis-server # test of storage machines
 )
 nightly_packages=(
     patchelf debian-archive-keyring  # CPython 3.13 of scripts/functions.sh

@@ -15,6 +15,7 @@
 #include "src/setup/phases.hpp"
 #include "src/setup/report.hpp"
 #include "src/setup/setup.hpp"
+#include "src/setup/storage.hpp"
 #include "src/snapshot/address_order.hpp"
 #include "src/snapshot/folder_cache.hpp"
 #include "src/snapshot/image_loader.hpp"
@@ -90,6 +91,14 @@ int make_snapshot(const Options& given) {
     check_output(options.snapshot_file); // fail before the boot, which may take long
     const auto setup = set_up_program(options);
     setup->listeners->set_dry(true);
+    std::optional<Storage> storage; // for the boot and the warm-up; it is no part of the snapshot
+    if (options.storage) {
+        storage.emplace(*options.storage);
+        if (!storage->boot())
+            return static_cast<int>(storage->exit_code() == 0 ? static_cast<int>(ExitCode::failure)
+                                                              : storage->exit_code());
+        setup->env.neighbours = &storage->first();
+    }
     Booted booted = boot_program(*setup, options, {});
     if (!booted.machine || !prepare_for_image(booted, options, program_name(setup->program))) {
         if (booted.end == LoopEnd::requested)

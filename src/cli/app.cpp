@@ -73,8 +73,8 @@ std::unique_ptr<CLI::App> make_app(const Command& command, bool everything) {
     app->set_help_flag();
     app->formatter(std::make_shared<HelpFormatter>());
     const std::string options = command.options.empty() ? "" : " [OPTIONS]";
-    const std::string operands = command.synopsis.empty() ? "" : " " + command.synopsis;
-    app->footer(fmt::format("kvmserver {}{}{}", command.name, options, operands));
+    const std::string operands = operands_of(command);
+    app->footer(fmt::format("kvmserver {}{}{}{}", command.name, options, operands.empty() ? "" : " ", operands));
     for (const OptionSpec& spec : command.options)
         add_option(*app, spec, everything);
     for (const OptionSpec& spec : common_options())

@@ -1,6 +1,7 @@
 // A command of the command line, and what all commands share.
 #pragma once
 #include <functional>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <string>
@@ -44,6 +45,8 @@ struct Invocation {
     bool named = true; // false: no command was given
     // The option with an optional value that was given without one directly before the first operand.
     std::string bare_before;
+    // The words after "++": "storage" and more.
+    std::optional<std::vector<std::string>> storage = {};
 };
 
 struct Command {
@@ -56,7 +59,14 @@ struct Command {
     std::function<int(const Invocation&, Context&)> action;
     std::vector<Words> words = {}; // by operand
     bool has_events = false;       // --json prints events (docs/COMMANDS.md)
+    bool storage = false;          // "++" begins the words of a second program
 };
+
+// "[PROGRAM [ARGS...]] [++ storage ...]": what may stand behind the options.
+inline std::string operands_of(const Command& command) {
+    const std::string more = command.storage ? "[++ storage [OPTIONS] PROGRAM [ARGS...]]" : "";
+    return command.synopsis + (command.synopsis.empty() || more.empty() ? "" : " ") + more;
+}
 
 // Parses the words (without argv[0]) and runs the command. Prints an error as one line. Returns the exit code. Without
 // a command it runs the one named "run" with Invocation::named = false.

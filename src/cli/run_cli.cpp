@@ -84,7 +84,8 @@ int dispatch(std::span<const Command> commands, const std::vector<std::string>& 
     const Invocation invocation{.settings = split.settings,
                                 .operands = split.operands,
                                 .named = split.command != nullptr,
-                                .bare_before = split.bare_before};
+                                .bare_before = split.bare_before,
+                                .storage = split.storage};
     if (const auto events = events_of(*command, invocation.settings, context))
         return run_with_events(*command, invocation, context, *events);
     return command->action(invocation, context);

@@ -168,7 +168,7 @@ void EventLoop::give(Machine& machine, std::int32_t handle, Datagram datagram) {
 
 bool EventLoop::accept_some(Machine& machine) {
     bool news = false;
-    while (until_.arrivals && open_ < abi::kMaxConns) {
+    while (until_.arrivals && !full()) {
         IncomingConnection client;
         if (!until_.arrivals->next(client))
             break;
@@ -177,7 +177,7 @@ bool EventLoop::accept_some(Machine& machine) {
         news = true;
     }
     for (const Listeners::Listening& l : listeners_.all()) {
-        for (int i = 0; i < 64 && open_ < abi::kMaxConns; ++i) {
+        for (int i = 0; i < 64 && !full(); ++i) {
             IncomingConnection client = accept_client(l.fd, l.id);
             if (!client.fd)
                 break;
@@ -221,7 +221,7 @@ bool EventLoop::wait(Machine& machine, const Until& until, LoopEnd& end) {
         for (const auto& h : handles)
             fds.push_back({h.fd, h.events, 0});
         const std::size_t first_listener = fds.size();
-        if (until.accepting && open_ < abi::kMaxConns) {
+        if (until.accepting && !full()) {
             if (until.arrivals)
                 fds.push_back({until.arrivals->fd(), POLLIN, 0});
             for (const Listeners::Listening& l : listeners_.all())
@@ -313,11 +313,11 @@ bool EventLoop::wait(Machine& machine, const Until& until, LoopEnd& end) {
                     clients_[slots[i]].failed = true;
                 if (view.state == abi::kConnClosed && (view.tx_pending() == 0 || clients_[slots[i]].failed)) {
                     close_client(machine, slots[i], view.reset);
-                    if (until.one_connection && open_ == 0) {
-                        end = LoopEnd::closed;
-                        return false;
-                    }
                 }
+            }
+            if (until.one_connection && is_over(machine)) {
+                end = LoopEnd::closed;
+                return false;
             }
         }
         if (news || contract_broken_ || host_mono_ns() >= w.deadline_host_ns)
@@ -346,12 +346,12 @@ LoopEnd EventLoop::run(Machine& machine, const Until& until) {
             stop_ = Stop{StopKind::broken, 0, "the connection table holds nonsense"};
             return LoopEnd::stopped;
         }
-        if (until.one_connection && open_ == 0)
+        if (until.one_connection && is_over(machine))
             return LoopEnd::closed;
         if (news)
             continue;
         const Machine::Wait w = machine.wait();
-        if (until.one_datagram && open_ == 0 && !machine.waits_for_own() &&
+        if (until.one_datagram && open_ == 0 && !machine.waits_for_own() && !waits_for_neighbour(machine) &&
             (w.deadline_host_ns == kForever || w.deadline_host_ns > host_mono_ns() + kTimerSoonNs))
             return LoopEnd::closed;
         if (until.quiescent && w.listening && !machine.listeners().empty() && open_ == 0) {

@@ -47,7 +47,7 @@ public:
         // From now on all waits count against it, not only those for its client or for nothing.
         bool all_waits_count = false;
         std::uint64_t total_ns = 0; // limit on the whole request; 0: none
-        // More connections, each with limits of its own; there are no others then.
+        // With `accepting`: more connections. Those that have limits of their own (IncomingConnection) have no others.
         Arrivals* arrivals = nullptr;
     };
     // stop() and overrun() then tell more.
@@ -86,6 +86,7 @@ public:
     void keep_refusals(bool keep) { keep_refusals_ = keep; }
     void set_exists(std::function<bool(const std::string&)> exists) { refusals_.set_exists(std::move(exists)); }
     const Refusals& refusals() const { return refusals_; }
+    void connected(tinykvm::Machine& machine, std::uint32_t slot, tinykvm::UniqueFd stream) override;
     bool should_stop() override;
 
 private:
@@ -94,6 +95,7 @@ private:
         tinykvm::UniqueFd fd;
         std::unique_ptr<MemoryPeer> memory; // until a socket is needed
         std::uint32_t listener = 0;
+        bool outbound = false;    // to a neighbour: the program connected
         bool one_request = false; // from our own HTTP front
         bool asked = false;       // it has sent something since the program last did
         bool answered = false;    // the program has sent something since it last did
@@ -107,6 +109,10 @@ private:
         std::uint64_t limit_ns = 0, total_ns = 0;
         std::uint64_t began_ns = 0, heard_ns = 0; // its request; the last that came from it
     };
+    bool full() const { return open_ + outbound_ >= tinykvm::abi::kMaxConns; }
+    // Whether the invocation's client has gone and what the program wrote to neighbours before that has been sent.
+    bool is_over(tinykvm::Machine& machine) const;
+    bool waits_for_neighbour(tinykvm::Machine& machine) const;
     int report_failure(int result, const std::vector<std::uint8_t>& address);
     // Returns true if the guest has something new to see.
     bool exchange(tinykvm::Machine& machine);
@@ -126,6 +132,7 @@ private:
     std::uint64_t limit_end(std::uint64_t now_ns, Overrun counts);
     Overrun what_counts(tinykvm::Machine& machine, const tinykvm::Machine::Wait& wait,
                         const std::vector<tinykvm::Machine::WaitHandle>& handles) const;
+    void free_lost(tinykvm::Machine& machine);
     void close_client(tinykvm::Machine& machine, std::uint32_t slot, bool reset);
     bool end_overdue(tinykvm::Machine& machine, bool stuck);
     std::uint64_t next_overdue(bool stuck) const;
@@ -136,8 +143,8 @@ private:
     Listeners& listeners_;
     const Stopper& stop_request_;
     std::function<void(const std::string&)> note_;
-    std::vector<Client> clients_; // by slot
-    std::size_t open_ = 0;
+    std::vector<Client> clients_;         // by slot
+    std::size_t open_ = 0, outbound_ = 0; // connections of clients, and to neighbours
     tinykvm::Stop stop_;
     std::uint64_t moved_ = 0, attached_ = 0;
     Until until_;

@@ -82,8 +82,8 @@ void EventLoop::close_client(Machine& machine, std::uint32_t slot, bool reset) {
         if (reset)
             reset_at_close(c.fd);
         const auto closed = std::move(c.closed);
+        --(c.outbound ? outbound_ : open_);
         c = Client{};
-        --open_;
         if (closed)
             closed();
     }
@@ -108,7 +108,7 @@ void EventLoop::drop_connections(bool reset) {
         for (const Client& c : clients_)
             reset_at_close(c.fd);
     clients_.clear();
-    open_ = 0;
+    open_ = outbound_ = 0;
 }
 
 bool EventLoop::send_pending(Machine& machine, std::uint32_t slot, ConnView& view) {
@@ -131,7 +131,8 @@ bool EventLoop::send_pending(Machine& machine, std::uint32_t slot, ConnView& vie
             c.failed = true;
             return true;
         }
-        moved(static_cast<std::size_t>(n));
+        if (!c.outbound)
+            moved(static_cast<std::size_t>(n));
         alive_ns_ = host_mono_ns();
         c.asked = false;
         c.answered = true;
@@ -164,8 +165,10 @@ bool EventLoop::receive(Machine& machine, std::uint32_t slot, ConnView& view) {
     const ssize_t n = ::recvmsg(c.fd.get(), &message, MSG_DONTWAIT);
     if (n > 0) {
         machine.connections().received(slot, view, static_cast<std::uint32_t>(n));
-        moved(static_cast<std::size_t>(n));
-        heard(c);
+        if (!c.outbound) {
+            moved(static_cast<std::size_t>(n));
+            heard(c);
+        }
         return true;
     }
     if (n == 0) {
@@ -178,6 +181,47 @@ bool EventLoop::receive(Machine& machine, std::uint32_t slot, ConnView& view) {
     machine.connections().set_error(slot, errno);
     c.failed = true;
     return true;
+}
+
+void EventLoop::connected(Machine&, std::uint32_t slot, UniqueFd stream) {
+    Client& c = client(slot);
+    c = Client{};
+    c.open = c.outbound = true;
+    c.fd = std::move(stream);
+    ++outbound_;
+}
+
+bool EventLoop::is_over(Machine& machine) const {
+    if (open_ != 0)
+        return false;
+    for (std::uint32_t slot = 0; outbound_ != 0 && slot < clients_.size(); ++slot) {
+        ConnView view;
+        if (clients_[slot].open && !clients_[slot].failed && machine.connections().view(slot, view) &&
+            view.tx_pending() > 0)
+            return false;
+    }
+    return true;
+}
+
+bool EventLoop::waits_for_neighbour(Machine& machine) const {
+    for (std::uint32_t slot = 0; outbound_ != 0 && slot < clients_.size(); ++slot) {
+        const Client& c = clients_[slot];
+        ConnView view;
+        if (c.open && c.outbound && !c.failed && !c.eof && machine.connections().view(slot, view) &&
+            (view.want_rx || view.tx_pending() > 0))
+            return true;
+    }
+    return false;
+}
+
+// Connections that the image could not keep (Connections::lose_all), once the program has closed them.
+void EventLoop::free_lost(Machine& machine) {
+    for (std::uint32_t slot = 0; slot < machine.connections().limit(); ++slot) {
+        ConnView view;
+        if ((slot >= clients_.size() || !clients_[slot].open) && machine.connections().view(slot, view) &&
+            view.state == abi::kConnClosed)
+            machine.connections().free(slot);
+    }
 }
 
 bool EventLoop::exchange(Machine& machine) {
@@ -203,6 +247,7 @@ bool EventLoop::exchange(Machine& machine) {
         if (view.state == abi::kConnClosed && (view.tx_pending() == 0 || c.failed))
             close_client(machine, slot, view.reset);
     }
+    free_lost(machine);
     return news;
 }
 

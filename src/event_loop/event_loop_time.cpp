@@ -116,14 +116,15 @@ Overrun EventLoop::what_counts(Machine& machine, const Machine::Wait& wait,
         const Client& c = clients_[slot];
         ConnView view;
         // A client that sent FIN may be gone altogether; that shows only when something is sent to it.
-        if (!c.open || c.gone || c.eof || !machine.connections().view(slot, view))
+        if (!c.open || c.outbound || c.gone || c.eof || !machine.connections().view(slot, view))
             continue;
         const bool answered = !c.one_request && !c.asked && view.want_rx;
         idle &= view.tx_pending() > 0 || answered;
     }
     if (idle)
         return Overrun::idle;
-    const bool asks_others = std::any_of(handles.begin(), handles.end(), [](const auto& h) { return h.fd >= 0; });
+    const bool asks_others = waits_for_neighbour(machine) ||
+                             std::any_of(handles.begin(), handles.end(), [](const auto& h) { return h.fd >= 0; });
     return asks_others || wait.deadline_host_ns != kForever ? Overrun::none : Overrun::stuck;
 }
 

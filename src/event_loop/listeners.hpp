@@ -52,6 +52,14 @@ public:
     // Opens the listeners of a snapshot. Throws UserError that names the address.
     void open(const std::vector<tinykvm::ListenerState>& states);
 
+    // The socket that would listen at this address, if nothing really listens (set_dry). One that listens at all
+    // addresses is found at those of this host's loopback interface only.
+    struct DryListener {
+        std::uint32_t id;
+        std::uint32_t family;
+    };
+    std::optional<DryListener> dry_listener_at(const sockaddr* address, socklen_t bytes) const;
+
     struct Listening {
         std::uint32_t id;
         int fd;

@@ -20,9 +20,18 @@ void keep_folder_of(jail::Plan& plan, const std::string& address) {
         jail::add_place(plan, path.substr(0, std::max<std::size_t>(1, path.rfind('/'))), true);
 }
 
+// Adds what the other plan leaves open.
+void add_plan(jail::Plan& plan, const jail::Plan& other) {
+    plan.network |= other.network;
+    plan.connect |= other.connect;
+    for (const jail::Place& place : other.places)
+        jail::add_place(plan, place.path, place.write);
+    plan.folders.insert(plan.folders.end(), other.folders.begin(), other.folders.end());
+}
+
 } // namespace
 
-void OwnJail::enter(Setup& setup, const Options& options, bool will_listen) {
+void OwnJail::enter(Setup& setup, const Options& options, bool will_listen, Setup* storage) {
     if (mode_ == jail::Mode::off)
         return;
     if (setup.probing.valid())
@@ -30,6 +39,8 @@ void OwnJail::enter(Setup& setup, const Options& options, bool will_listen) {
     const Permissions& permissions = setup.policy->permissions();
     jail::Plan plan = jail::plan_of(permissions, setup.program.cwd);
     plan.network |= will_listen;
+    if (storage)
+        add_plan(plan, jail::plan_of(storage->policy->permissions(), storage->program.cwd));
     for (const std::string& address : setup.listeners->addresses())
         if (address.starts_with(kUnixRule))
             keep_folder_of(plan, address);
@@ -37,8 +48,9 @@ void OwnJail::enter(Setup& setup, const Options& options, bool will_listen) {
         keep_folder_of(plan, options.listen);
     if (options.gdb.starts_with(kUnixRule))
         keep_folder_of(plan, options.gdb);
-    if (!options.core_dump.empty())
-        jail::add_place(plan, options.core_dump, true);
+    for (const Options* each : {&options, options.storage.get()})
+        if (each && !each->core_dump.empty())
+            jail::add_place(plan, each->core_dump, true);
     plan.mode = mode_;
     plan.hidden = options.hidden;
     jail_.enter(plan);

@@ -11,8 +11,9 @@ public:
     explicit OwnJail(const Options& options) : mode_(options.jail), jail_(options.jail, jail::Namespaces::made) {}
 
     // Call when everything outside of the permissions has been opened and there is again no other thread.
-    // `will_listen`: more sockets will be opened to listen on. Reports which walls are missing. Throws UserError.
-    void enter(Setup& setup, const Options& options, bool will_listen);
+    // `will_listen`: more sockets will be opened to listen on. `storage`: the second program's, which may need more.
+    // Reports which walls are missing. Throws UserError.
+    void enter(Setup& setup, const Options& options, bool will_listen, Setup* storage = nullptr);
 
 private:
     jail::Mode mode_;

@@ -20,14 +20,18 @@ bool uses_dirty_bits(const Setup& setup, const Options& options) {
 }
 
 RequestMachine::RequestMachine(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image,
-                               ConnectionSource& source, WorkerStats& stats, const Stopper& stop)
-    : setup_(setup), options_(options), image_(std::move(image)), source_(source), stats_(stats),
-      loop_(EventLoop::Own::real, note_line, stop) {}
+                               ConnectionSource& source, WorkerStats& stats, const Stopper& stop,
+                               Neighbours* neighbours)
+    : setup_(setup), options_(options), image_(std::move(image)), source_(source), stats_(stats), env_(setup.env),
+      loop_(EventLoop::Own::real, note_line, stop) {
+    if (neighbours)
+        env_.neighbours = neighbours;
+}
 
 void RequestMachine::prepare() {
     const ResetStrategy strategy =
         uses_dirty_bits(setup_, options_) ? ResetStrategy::dirty_bits : ResetStrategy::working_set;
-    machine_ = Machine::clone(setup_.env, image_, loop_, strategy);
+    machine_ = Machine::clone(env_, image_, loop_, strategy);
     machine_->handles().take_given_only();
 }
 
@@ -108,6 +112,7 @@ void RequestMachine::finish(LoopEnd end) {
         loop_.drop_connections(false);
     }
     report_outcome_ = nullptr;
+    loop_.drop_connections(false); // to neighbours: their programs see that this client has gone
 }
 
 // A vCPU whose last exit was not one of the guest kernel's own ports is not reused: KVM may still have to complete an

@@ -22,11 +22,12 @@ struct WorkerStats {
 // Whether request machines are reset by dirty bits, as --reset or the host's abilities decide.
 bool uses_dirty_bits(const Setup& setup, const Options& options);
 
-// Belongs to one thread. The arguments must outlive it.
+// Belongs to one thread. The arguments must outlive it. `neighbours`: in place of the set-up's.
 class RequestMachine {
 public:
     RequestMachine(const Setup& setup, const Options& options, std::shared_ptr<const tinykvm::MachineImage> image,
-                   ConnectionSource& source, WorkerStats& stats, const Stopper& stop);
+                   ConnectionSource& source, WorkerStats& stats, const Stopper& stop,
+                   tinykvm::Neighbours* neighbours = nullptr);
     // Makes the machine. Throws HostError, UserError.
     void prepare();
     // Waits for a client, serves it and resets the machine. Returns false when the server is to stop.
@@ -46,6 +47,7 @@ private:
     std::shared_ptr<const tinykvm::MachineImage> image_;
     ConnectionSource& source_;
     WorkerStats& stats_;
+    tinykvm::MachineEnv env_;
     EventLoop loop_;
     std::unique_ptr<tinykvm::Machine> machine_;
     std::function<void(request::Outcome)> report_outcome_;

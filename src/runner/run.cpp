@@ -17,6 +17,7 @@
 #include "src/setup/boot.hpp"
 #include "src/setup/phases.hpp"
 #include "src/setup/report.hpp"
+#include "src/setup/storage.hpp"
 #include "tinykvm/base/text.hpp"
 #include "tinykvm/machine/restore.hpp"
 
@@ -75,6 +76,25 @@ std::shared_ptr<MachineImage> boot_image(const Setup& setup, const Options& give
     return take_image(setup, options, std::move(booted)).image;
 }
 
+int serve_program(Setup& setup, const Options& options, GdbServer* gdb, Storage* storage) {
+    if (storage) {
+        if (!storage->boot())
+            return storage->exit_code();
+        setup.env.neighbours = &storage->first();
+    }
+    if (!options.ephemeral && options.threads <= 1)
+        return run_kept(setup, options, gdb);
+    double boot_seconds = 0;
+    int exit_code = 0;
+    const auto image = boot_image(setup, options, boot_seconds, exit_code);
+    if (!image)
+        return exit_code;
+    if (uses_dirty_bits(setup, options))
+        clear_marks(*image, *image->image);
+    announce(setup, options, boot_seconds, "booted");
+    return serve(setup, options, image, storage);
+}
+
 } // namespace
 
 int run_program(const Options& options) {
@@ -90,18 +110,16 @@ int run_program(const Options& options) {
         gdb.emplace("--gdb", options.gdb, StopSignal::instance());
         gdb->announce(setup->program.path);
     }
-    jail.enter(*setup, options, true);
-    if (!options.ephemeral && options.threads <= 1)
-        return run_kept(*setup, options, gdb ? &*gdb : nullptr);
-    double boot_seconds = 0;
-    int exit_code = 0;
-    const auto image = boot_image(*setup, options, boot_seconds, exit_code);
-    if (!image)
-        return exit_code;
-    if (uses_dirty_bits(*setup, options))
-        clear_marks(*image, *image->image);
-    announce(*setup, options, boot_seconds, "booted");
-    return serve(*setup, options, image);
+    std::optional<Storage> storage;
+    if (options.storage)
+        storage.emplace(*options.storage);
+    if (storage && options.jail != jail::Mode::off && !options.storage->permissions.all)
+        storage->setup().policy->ask_about_host(existence_outside());
+    jail.enter(*setup, options, true, storage ? &storage->setup() : nullptr);
+    const int code = serve_program(*setup, options, gdb ? &*gdb : nullptr, storage ? &*storage : nullptr);
+    if (storage && options.stats)
+        storage->print_stats();
+    return storage && storage->exit_code() != 0 ? storage->exit_code() : code;
 }
 
 } // namespace kvmserver

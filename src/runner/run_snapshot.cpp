@@ -7,6 +7,7 @@
 #include "src/runner/restored.hpp"
 #include "src/runner/workers.hpp"
 #include "src/setup/report.hpp"
+#include "src/setup/storage.hpp"
 #include "src/snapshot/folder_cache.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -34,6 +35,11 @@ int run_snapshot(const Options& options) {
         outside.emplace(*cache);
     OwnJail jail(options);
     StopSignal::instance();
+    std::optional<Storage> storage;
+    if (options.storage)
+        storage.emplace(*options.storage);
+    if (storage && options.jail != jail::Mode::off && !options.storage->permissions.all)
+        storage->setup().policy->ask_about_host(existence_outside());
     Restored::Ahead ahead;
     try {
         ahead.setup = begin_restored(); // probes the host while the file is read
@@ -50,10 +56,19 @@ int run_snapshot(const Options& options) {
         note_line("--env: " + problem);
     if (copies)
         restored.use_cache(std::make_shared<CacheClient>(std::move(copies)));
-    jail.enter(restored.setup(), options, false);
+    jail.enter(restored.setup(), options, false, storage ? &storage->setup() : nullptr);
+    if (storage) {
+        if (!storage->boot())
+            return storage->exit_code();
+        restored.setup().env.neighbours = &storage->first();
+    }
     announce(restored.setup(), options, static_cast<double>(host_mono_ns() - begin) / 1e9, "restored");
     restored.fill_behind([] { StopSignal::instance().request(); });
-    const int code = serve(restored.setup(), options, restored.image());
+    const int code = serve(restored.setup(), options, restored.image(), storage ? &*storage : nullptr);
+    if (storage && options.stats)
+        storage->print_stats();
+    if (storage && storage->exit_code() != 0)
+        return storage->exit_code();
     return restored.damaged() ? static_cast<int>(ExitCode::bad_snapshot) : code;
 }
 

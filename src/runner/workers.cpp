@@ -24,11 +24,15 @@ using namespace tinykvm;
 
 namespace {
 
-int serve_persistent(const Setup& setup, const std::shared_ptr<const MachineImage>& image, WorkerStats& stats) {
+int serve_persistent(const Setup& setup, const std::shared_ptr<const MachineImage>& image, WorkerStats& stats,
+                     Storage* storage) {
+    const auto own_storage = storage ? storage->own() : nullptr;
     EventLoop loop(*setup.listeners, note_line);
     MachineEnv env = setup.env;
     env.limits.request_memory = env.limits.memory;
     env.options.time = GuestTime::continues; // the program continues; it is not one invocation
+    if (own_storage)
+        env.neighbours = own_storage.get();
     const auto machine = Machine::clone(env, image, loop, ResetStrategy::working_set);
     return serve_kept(setup, *machine, loop, stats);
 }
@@ -100,7 +104,7 @@ private:
 
 } // namespace
 
-int serve(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image) {
+int serve(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image, Storage* storage) {
     WorkerStats stats;
     std::atomic<int> code{0};
     std::vector<std::thread> threads;
@@ -123,7 +127,7 @@ int serve(const Setup& setup, const Options& options, std::shared_ptr<const Mach
         for (unsigned i = 0; i < count; ++i)
             threads.emplace_back([&] {
                 guard([&] {
-                    if (const int result = serve_persistent(setup, image, stats); result != 0)
+                    if (const int result = serve_persistent(setup, image, stats, storage); result != 0)
                         code = result;
                     StopSignal::instance().request(); // if one machine ends, all end
                 });
@@ -133,7 +137,8 @@ int serve(const Setup& setup, const Options& options, std::shared_ptr<const Mach
             for (unsigned i = 0; i < count; ++i)
                 threads.emplace_back([&, source = &source_of_machine()] {
                     guard([&] {
-                        RequestMachine worker(setup, options, image, *source, stats, stop);
+                        const auto own_storage = storage ? storage->own() : nullptr;
+                        RequestMachine worker(setup, options, image, *source, stats, stop, own_storage.get());
                         worker.prepare();
                         while (worker.serve_one()) {
                         }

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,10 @@ struct Options {
     std::string clock = "pauses";    // --clock: pauses, continues
     std::string reset;               // --reset: "", auto, dirty-bits, working-set
     bool keep_working_memory = true; // cleared by --no-ephemeral-keep-working-memory
+
+    // ++ storage: the second program, with permissions and limits of its own (src/setup/storage.hpp); null for none.
+    std::shared_ptr<const Options> storage;
+    bool one_to_one = false; // of `storage`: a machine of it for each request machine
 
     tinykvm::Permissions permissions;
     std::vector<std::string> hidden; // becomes Permissions::hidden, whichever permissions apply

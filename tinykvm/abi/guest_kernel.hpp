@@ -48,6 +48,9 @@ enum Host : std::uint32_t {
     kTakeBound,   // (listener) -> handle of the bound socket, which will connect instead of listen; -ENOENT: none
     kDropOwnPages = 0x1820, // (address, bytes) in layout::kFileArea: frees the memory, which then reads as zeros
     kDebugStop, // (DebugStop, signal) a debugger is attached and the current thread stops -> signal to go on with
+    // (sockaddr*, bytes, family) -> conn, open: a connection to a program in another machine of the same process;
+    // -ENOENT: none listens there. Only if Shared::neighbours is set.
+    kConnectNear,
 };
 
 // Result (as -kOwnPath) of a call on a path that leads to one of the machine's own folders. The canonical path is then
@@ -234,7 +237,7 @@ struct Shared {
     std::uint64_t page_faults, peak_bytes;
     // The machine's own folders in memory (guest/own_files.hpp).
     std::uint32_t own_folders;
-    std::uint32_t own_reserved;
+    std::uint32_t neighbours;  // not 0: kConnectNear may find a listener
     std::uint64_t own_room;    // bytes that their files may take in addition to what the image holds
     std::uint64_t own_path_at; // set by the guest: address of kOwnPathBytes for a path
     SelfState self;

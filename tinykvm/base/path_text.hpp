@@ -27,6 +27,9 @@ std::string join_parts(const std::vector<std::string>& parts);
 // `rel` relative to the folder `base`; an absolute `rel` is returned as it is.
 std::string join_path(const std::string& base, const std::string& rel);
 
+// An absolute path without "." and empty components. ".." stays: it may follow a symbolic link.
+inline std::string plain_path(std::string_view path) { return join_parts(cut_path(path).parts); }
+
 // For canonical paths: "/" or "/a/b" without a trailing slash.
 bool is_beneath(std::string_view path, std::string_view folder);         // a folder is beneath itself
 std::pair<std::string, std::string> split_last(const std::string& path); // parent and name; "/" has no name

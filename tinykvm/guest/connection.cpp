@@ -1,4 +1,5 @@
-// Client connections, whose bytes are in buffers shared with the host.
+// Connections of clients, and to programs in other machines of the process. Their bytes are in buffers shared with the
+// host.
 #include "tinykvm/guest/socket.hpp"
 
 namespace gk {
@@ -55,6 +56,31 @@ void deactivate(Socket* s) {
     (s->previous ? s->previous->next : active) = s->next;
     if (s->next)
         s->next->previous = s->previous;
+}
+
+void become_connection(Socket* s, u32 slot) {
+    const abi::Conn& c = gk_conn_table[slot];
+    s->mode = Mode::connection;
+    s->slot = slot;
+    s->seen_rx = c.rx_len;
+    s->seen_flags = c.rx_eof;
+    activate(s);
+}
+
+i64 connect_near(Socket* s, const u8* to, u32 bytes) {
+    const bool unconnected = s->mode == Mode::fresh || s->mode == Mode::bound;
+    if (!gk_shared_page.neighbours || s->type != SOCK_STREAM_ || !unconnected || bytes < 2)
+        return -ENOENT;
+    const i64 slot = host_call(abi::kConnectNear, address(to), bytes, s->family);
+    if (slot < 0)
+        return slot;
+    if (s->listener != kNoListener) { // it was bound
+        host_call(abi::kUnlisten, s->listener);
+        free_listener(s);
+    }
+    become_connection(s, static_cast<u32>(slot));
+    event_out(s);
+    return 0;
 }
 
 i64 connection_receive(Socket* s, Cursor& to, u32 flags) {

@@ -383,11 +383,7 @@ i64 sys_accept4(const Args& c) {
     if (gk_shared_page.offered)
         --gk_shared_page.offered;
     noticed_offers();
-    fresh->mode = Mode::connection;
-    fresh->slot = static_cast<u32>(slot);
-    fresh->seen_rx = conn.rx_len;
-    fresh->seen_flags = conn.rx_eof;
-    activate(fresh);
+    become_connection(fresh, static_cast<u32>(slot));
     return answer_accept(fd, c, conn.peer, conn.peer_bytes);
 }
 i64 sys_accept(const Args& c) {
@@ -421,7 +417,7 @@ i64 sys_connect(const Args& c) {
         s->type != SOCK_DGRAM_ && bytes >= 2 && !s->connected && !s->connecting ? own_listener(s, to, bytes) : nullptr;
     if (own)
         result = connect_own(s, own, to, bytes);
-    else if (result = become_host(s); result == 0)
+    else if (result = connect_near(s, to, bytes); result == -ENOENT && (result = become_host(s)) == 0)
         result = host_connect(s, address(to), bytes);
     unref(s);
     return result;

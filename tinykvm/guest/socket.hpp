@@ -73,6 +73,9 @@ inline abi::Conn& conn_of(const Socket* s) { return gk_conn_table[s->slot]; }
 Socket* first_active();
 void activate(Socket*); // puts it on the list that conns_updated() checks
 void deactivate(Socket*);
+void become_connection(Socket*, u32 slot); // of a slot in state kConnOpen
+// Connects to a program in another machine of the process. -ENOENT: none listens there.
+i64 connect_near(Socket*, const u8* to, u32 bytes);
 void noticed_offers(); // after an accept: remembers the number of connections that wait
 i64 connection_receive(Socket*, Cursor&, u32 flags);
 i64 connection_send(Socket*, Cursor&, u32 flags);

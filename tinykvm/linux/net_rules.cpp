@@ -60,6 +60,12 @@ bool NetAddress::is_any() const {
     return std::all_of(from, bytes.end(), [](std::uint8_t b) { return b == 0; });
 }
 
+bool NetAddress::is_loopback() const {
+    if (is_ipv4())
+        return bytes[kMapped.size()] == 127;
+    return bytes.back() == 1 && std::all_of(bytes.begin(), bytes.end() - 1, [](std::uint8_t b) { return b == 0; });
+}
+
 std::string NetAddress::text() const {
     char buffer[INET6_ADDRSTRLEN] = "";
     if (is_ipv4()) {

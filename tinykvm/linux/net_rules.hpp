@@ -17,7 +17,8 @@ struct NetAddress {
     std::array<std::uint8_t, 16> bytes{};
     std::uint16_t port = 0;
     bool is_ipv4() const;
-    bool is_any() const; // 0.0.0.0 or ::
+    bool is_any() const;      // 0.0.0.0 or ::
+    bool is_loopback() const; // 127.0.0.0/8 or ::1
     // "1.2.3.4:80", "[::1]:80"
     std::string text() const;
 };

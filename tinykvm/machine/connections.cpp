@@ -1,6 +1,7 @@
 #include "tinykvm/machine/connections.hpp"
 
 #include <algorithm>
+#include <cerrno>
 
 #include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/must_hold.hpp"
@@ -28,6 +29,25 @@ std::uint32_t Connections::limit() const { return std::min(once(shared_->conn_li
 
 std::optional<std::uint32_t> Connections::offer(std::uint32_t listener, std::span<const std::uint8_t> peer,
                                                 std::span<const std::uint8_t> local) {
+    const auto slot = put(abi::kConnOffered, listener, peer, local);
+    if (slot)
+        shared_->offered = shared_->offered + 1;
+    return slot;
+}
+
+std::optional<std::uint32_t> Connections::open(std::span<const std::uint8_t> peer,
+                                               std::span<const std::uint8_t> local) {
+    return put(abi::kConnOpen, 0, peer, local);
+}
+
+void Connections::lose_all() {
+    for (std::uint32_t slot = 0; slot < limit(); ++slot)
+        if (once(table_[slot].state) == abi::kConnOpen)
+            set_error(slot, ECONNRESET);
+}
+
+std::optional<std::uint32_t> Connections::put(std::uint32_t state, std::uint32_t listener,
+                                              std::span<const std::uint8_t> peer, std::span<const std::uint8_t> local) {
     std::uint32_t slot = 0;
     while (slot < abi::kMaxConns && once(table_[slot].state) != abi::kConnFree)
         ++slot;
@@ -35,7 +55,7 @@ std::optional<std::uint32_t> Connections::offer(std::uint32_t listener, std::spa
         return std::nullopt;
     const std::uint32_t serial = table_[slot].serial + 1;
     abi::Conn conn{};
-    conn.state = abi::kConnOffered;
+    conn.state = state;
     conn.listener = listener;
     conn.serial = serial;
     conn.peer_bytes = static_cast<std::uint32_t>(std::min<std::size_t>(peer.size(), abi::kAddressBytes));
@@ -44,7 +64,6 @@ std::optional<std::uint32_t> Connections::offer(std::uint32_t listener, std::spa
     std::copy_n(local.begin(), conn.local_bytes, conn.local);
     table_[slot] = conn;
     shared_->conn_limit = std::max(limit(), slot + 1);
-    shared_->offered = shared_->offered + 1;
     return slot;
 }
 

@@ -29,6 +29,10 @@ public:
     // Puts a new connection into a free slot, for the guest to accept. nullopt when all slots are in use.
     std::optional<std::uint32_t> offer(std::uint32_t listener, std::span<const std::uint8_t> peer,
                                        std::span<const std::uint8_t> local);
+    // Puts a connection that the guest makes into a free slot. nullopt when all are in use.
+    std::optional<std::uint32_t> open(std::span<const std::uint8_t> peer, std::span<const std::uint8_t> local);
+    // For an image: connections cannot go on in its clones. The program will see a reset.
+    void lose_all();
     // Reads a slot. False when the guest broke the contract and the slot's values are invalid.
     bool view(std::uint32_t slot, ConnView& out) const;
     // Appends the host ranges of the rx buffer's free part (for one readv) or of the tx buffer's unsent part. False
@@ -44,6 +48,8 @@ public:
     std::uint32_t limit() const; // all slots in use are below it
 
 private:
+    std::optional<std::uint32_t> put(std::uint32_t state, std::uint32_t listener, std::span<const std::uint8_t> peer,
+                                     std::span<const std::uint8_t> local);
     AddressSpace* space_;
     abi::Shared* shared_;
     abi::Conn* table_;

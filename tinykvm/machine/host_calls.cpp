@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/path_text.hpp"
 #include "tinykvm/elf/symbols.hpp"
 #include "tinykvm/linux/call.hpp"
 #include "tinykvm/machine/machine.hpp"
@@ -133,6 +134,7 @@ std::optional<Stop> Machine::on_host_call() {
         result = 0;
         break;
     case abi::kTakeBound: result = take_bound(static_cast<std::uint32_t>(call.arg[0])); break;
+    case abi::kConnectNear: result = connect_near(call); break;
     case abi::kConnFlush:
         if (call.arg[0] < abi::kMaxConns)
             host_->flush(*this, static_cast<std::uint32_t>(call.arg[0]));
@@ -240,6 +242,7 @@ std::string Machine::reason_name(std::uint32_t reason) {
     case abi::kCloseHandle: return "close";
     case abi::kConnFlush: return "flush";
     case abi::kPoll: return "poll host";
+    case abi::kConnectNear: return "connect to a machine";
     case abi::kUnknownCall: return "unknown call";
     default: return call_name(reason);
     }
@@ -263,7 +266,7 @@ std::int64_t Machine::listen_call(const abi::HostCall& call) {
     const auto local = net_address(sa, static_cast<socklen_t>(bytes));
     const bool source =
         bind && local && local->port == 0 && env_->policy->may_bind_ephemeral(); // the source address of a connect()
-    if (!source && !env_->policy->may_listen(sa, static_cast<socklen_t>(bytes))) {
+    if (!source && !env_->options.listens_near && !env_->policy->may_listen(sa, static_cast<socklen_t>(bytes))) {
         const std::string flag = Policy::net_flag("--allow-listen", sa, static_cast<socklen_t>(bytes));
         host_->note("the program wants to listen: " + flag + " would allow it; refused (EACCES)");
         host_->refused(flag + " would allow it");
@@ -289,14 +292,18 @@ std::int64_t Machine::listen_at_path(ListenerState& socket, bool bind, int backl
         const Handle* cwd = handles_.find(abi::kHandleCwd);
         path = (cwd ? cwd->info.path : "") + "/" + path;
     }
-    constexpr std::size_t kMaxPath = 126 - 2;
-    if (path.size() > kMaxPath)
+    if (env_->options.listens_near)
+        path = plain_path(path); // as connect_near() looks for it
+    constexpr std::size_t kLongest = 126 - 2;
+    if (path.size() > kLongest)
         return -ENAMETOOLONG;
-    const OpenedPlace place = env_->policy->socket_place(path, {});
-    if (place.error != 0) {
-        if (!place.refused.empty())
-            host_->note("the program wants to listen: " + place.refused + "; refused (EACCES)");
-        return -place.error;
+    if (!env_->options.listens_near) {
+        const OpenedPlace place = env_->policy->socket_place(path, {});
+        if (place.error != 0) {
+            if (!place.refused.empty())
+                host_->note("the program wants to listen: " + place.refused + "; refused (EACCES)");
+            return -place.error;
+        }
     }
     socket.address.resize(2);
     socket.address.insert(socket.address.end(), path.begin(), path.end());

@@ -129,7 +129,8 @@ void Machine::load_guest_kernel() {
     place(layout::kConnTable, sizeof(abi::Conn) * abi::kMaxConns, rw, 0, "[connections]");
     constexpr std::uint64_t pair = abi::kRxBytes + abi::kTxBytes;
     space_.place(GuestVirt(layout::kConnBuffers), pair * abi::kMaxConns, rw, 0, "[connection buffers]");
-    space_.populate(GuestVirt(layout::kConnBuffers), pair); // the slot that request machines use
+    // The slots that request machines use, for their client and for a neighbour.
+    space_.populate(GuestVirt(layout::kConnBuffers), pair * (env_->neighbours ? 2 : 1));
     space_.place(GuestVirt(layout::kKernelHeap), layout::kKernelHeapBytes, rw, 0, "[kernel heap]");
     space_.place(GuestVirt(layout::kFileArea), layout::kFileAreaBytes, rw, 0, "[own files]");
 }
@@ -214,6 +215,7 @@ std::unique_ptr<Machine> Machine::boot(const MachineEnv& env, const ProgramSpec&
     s.cpus = 1;
     s.memory_bytes = env.limits.memory;
     s.own_folders = own_folders(env);
+    s.neighbours = env.neighbours != nullptr;
     s.own_room = env.limits.memory / 2; // like the default size of a tmpfs
     s.trace = trace_bits(env.options);
     RandomStream random;
@@ -305,6 +307,7 @@ void Machine::refresh_identity() {
         shared_->pid = fresh_pid();
     shared_->generation = shared_->generation + 1;
     shared_->own_folders = own_folders(*env_);
+    shared_->neighbours = env_->neighbours != nullptr;
     shared_->own_room = memory_beside_image(env_->limits, image_->image->bytes().size()) / 2;
     shared_->trace = trace_bits(env_->options);
     shared_->preempt = 0;
@@ -382,6 +385,7 @@ SelfNumbers Machine::self_numbers() const {
 
 std::shared_ptr<MachineImage> Machine::describe() {
     settle_mapped_files();
+    connections_.lose_all();
     space_.populate_files();
     space_.populate_nearby();
     auto out = std::make_shared<MachineImage>();

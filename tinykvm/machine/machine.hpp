@@ -24,6 +24,7 @@
 #include "tinykvm/machine/debugger.hpp"
 #include "tinykvm/machine/entropy.hpp"
 #include "tinykvm/machine/mapped_files.hpp"
+#include "tinykvm/machine/neighbours.hpp"
 #include "tinykvm/machine/page_reset.hpp"
 #include "tinykvm/machine/program.hpp"
 #include "tinykvm/machine/state.hpp"
@@ -47,6 +48,10 @@ public:
     virtual BoundSocket take_bound(std::uint32_t id) = 0;
     virtual void flush(Machine& machine, std::uint32_t slot) = 0; // send what tx holds, without waiting
     virtual void poll(Machine& machine) = 0;                      // deliver what has arrived, without waiting
+    // The program has connected to a neighbour: `stream` is the connection in this slot.
+    virtual void connected(Machine& machine, std::uint32_t slot, UniqueFd stream) {
+        (void)machine, (void)slot, (void)stream;
+    }
     // A line for the log: a refused call, or (verbose) an unknown one.
     virtual void note(const std::string& line) = 0;
     // A call was refused for lack of a permission. `line` names it: "--FLAG=VALUE would allow it".
@@ -82,6 +87,8 @@ struct MachineOptions {
     bool trace_syscalls = false, trace_mmap = false, trace_threads = false, trace_pagetables = false;
     // A trial run: the machine may read, but nothing that it writes, sends or prints has an effect outside.
     bool trial = false;
+    // Other machines of this process connect to what it listens on, and nobody else: that needs no permission.
+    bool listens_near = false;
     // Whether a machine keeps its copies of written pages between invocations. false: gives them back each time.
     bool keep_working_memory = true;
     // Patches code of files so that its system calls need not leave the machine (memory/code_sites.hpp).
@@ -98,6 +105,7 @@ struct MachineEnv {
     const Policy* policy = nullptr;
     Limits limits;
     MachineOptions options;
+    Neighbours* neighbours = nullptr; // null: none
     // Called when a program is about to end by a signal, with si_code and si_addr, for core files. The machine can be
     // looked at (DebugTarget), but not run.
     std::function<void(Machine&, int signal, int code, std::uint64_t address)> on_killed{};
@@ -271,6 +279,7 @@ private:
     std::int64_t listen_at_path(ListenerState& socket, bool bind, int backlog);
     void note_listener(ListenerState socket);
     std::int64_t take_bound(std::uint32_t id);
+    std::int64_t connect_near(const abi::HostCall& call);
     Stop killed(int signal, std::uint64_t address, std::int32_t code);
     Stop broken(const std::string& what);
     std::string describe_address(std::uint64_t address) const;

@@ -12,6 +12,8 @@ constexpr Example kExamples[] = {
     {"run", "kvmserver run -e -t 4 --allow-listen=:8080 --allow-read=. node server.js",
      "a clean machine for every connection, four at a time"},
     {"run", "kvmserver run --http -w auto", "the program of kvmserver.toml, a clean machine for every HTTP request"},
+    {"run", "kvmserver run -e --allow-all node app.js ++ storage redis-server --save ''",
+     "and Redis in a machine that keeps its state, which app.js reaches at 127.0.0.1:6379"},
     {"snapshot", "kvmserver snapshot -w auto -o app.snap --allow-all node server.js", "boots, warms up, saves"},
     {"snaprun", "kvmserver snaprun -e -t 0 app.snap", "as many machines as there are CPUs"},
     {"debug", "kvmserver debug app.snap --request price.request", "prints what to type in gdb, then the reply"},

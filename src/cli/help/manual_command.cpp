@@ -66,8 +66,8 @@ std::string synopsis(const Command& command) {
     std::string line = roff_bold("kvmserver " + command.name);
     if (!command.options.empty())
         line += " [" + roff_italic("OPTIONS") + "]";
-    if (!command.synopsis.empty())
-        line += ' ' + words_in_italics(command.synopsis);
+    if (const std::string operands = operands_of(command); !operands.empty())
+        line += ' ' + words_in_italics(operands);
     return ".SH SYNOPSIS\n" + line + "\n";
 }
 

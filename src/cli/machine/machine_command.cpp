@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "src/cli/events/machine_events.hpp"
+#include "src/cli/machine/storage_words.hpp"
 #include "src/cli/options/config_file.hpp"
 #include "src/cli/options/options_from.hpp"
 #include "src/cli/options/print_config.hpp"
@@ -120,6 +121,16 @@ MachineJob prepare(unsigned command, const Invocation& invocation, Context& cont
     } else if (file.run) {
         job.program = file.run->program;
         job.args = file.run->args;
+    }
+    if (invocation.storage) {
+        if (print || job.options.dev)
+            throw tinykvm::UserError(tinykvm::ExitCode::usage, std::string(print ? "--print-config" : "--dev") +
+                                                                   " excludes ++ storage, which is in no file");
+        job.options.storage = storage_options(*invocation.storage, job.options, context);
+        if (!job.options.storage) { // its help was printed
+            job.done = true;
+            return job;
+        }
     }
     note_without_effect(command, settings, job.options, context.err);
     if (print) {

@@ -30,14 +30,14 @@ int run(const MachineAction& action, const Invocation& invocation, Context& cont
 } // namespace
 
 Command run_command(const MachineAction& action) {
-    return {.name = "run",
-            .synopsis = "[PROGRAM [ARGS...]]",
-            .summary = "boot a program and serve it",
-            .operands = Operands::guest,
-            .options = options_of(kRun),
-            .action = [action](const Invocation& invocation, Context& context) {
-                return run(action, invocation, context);
-            }};
+    return {
+        .name = "run",
+        .synopsis = "[PROGRAM [ARGS...]]",
+        .summary = "boot a program and serve it",
+        .operands = Operands::guest,
+        .options = options_of(kRun),
+        .action = [action](const Invocation& invocation, Context& context) { return run(action, invocation, context); },
+        .storage = true};
 }
 
 } // namespace kvmserver::cli

@@ -29,9 +29,9 @@ Command snaprun_command(const MachineAction& action) {
             .summary = "serve a snapshot",
             .operands = Operands::ours,
             .options = options_of(kSnaprun),
-            .action = [action](const Invocation& invocation, Context& context) {
-                return snaprun(action, invocation, context);
-            }};
+            .action = [action](const Invocation& invocation,
+                               Context& context) { return snaprun(action, invocation, context); },
+            .storage = true};
 }
 
 } // namespace kvmserver::cli

@@ -67,7 +67,8 @@ Command snapshot_command(const MachineAction& action) {
             .options = options_of(kSnapshot),
             .action = [action](const Invocation& invocation,
                                Context& context) { return snapshot(action, invocation, context); },
-            .has_events = true};
+            .has_events = true,
+            .storage = true};
 }
 
 } // namespace kvmserver::cli

@@ -17,6 +17,7 @@ constexpr OptionSpec kCommon[] = {
     {.name = "version", .group = "Help", .help = "print the version"},
 };
 
+constexpr std::string_view kStorageMark = "++", kStorageCommand = "storage";
 constexpr char kMark = '\0'; // no word of a command line holds it
 
 [[noreturn]] void usage(const std::string& message) { throw tinykvm::UserError(tinykvm::ExitCode::usage, message); }
@@ -127,13 +128,29 @@ private:
                           std::back_inserter(values));
     }
 
+    // Takes the words after the first "++" that "storage" follows, if it is among the operands. Any other "++" is an
+    // argument of the program.
+    void take_storage(bool all) {
+        for (std::size_t at = rest_.size(); at-- > (all ? 0 : rest_.size() - 1);) {
+            if (rest_[at] != kStorageMark || at == 0 || rest_[at - 1] != kStorageCommand)
+                continue;
+            result_.storage.emplace();
+            for (std::size_t word = at; word-- > 0;)
+                result_.storage->push_back(unmarked(rest_[word]));
+            rest_.erase(rest_.begin(), rest_.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+            return;
+        }
+    }
+
     void take_operands(const Command& command) {
         bool all = command.operands == Operands::guest;
-        if (rest_.back() == "--") {
+        if (rest_.back() == "--") { // all that follows is the program's, "++" too
             rest_.pop_back();
             all = true;
+        } else if (command.storage) {
+            take_storage(all);
         }
-        for (std::size_t count = all ? rest_.size() : 1; count > 0; --count) {
+        for (std::size_t count = all ? rest_.size() : std::min<std::size_t>(1, rest_.size()); count > 0; --count) {
             result_.operands.push_back(unmarked(rest_.back()));
             rest_.pop_back();
         }

@@ -1,6 +1,7 @@
 // Finds out which words of the command line are whose: the command, our options, its operands, the guest's
 // arguments. CLI11 reads the options.
 #pragma once
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -18,7 +19,8 @@ struct ParsedArguments {
     Settings settings;
     std::set<std::string> asked; // of common_options()
     std::vector<std::string> operands;
-    std::string bare_before; // see Invocation
+    std::string bare_before;                         // see Invocation
+    std::optional<std::vector<std::string>> storage; // the same
 };
 
 // Options that every command has.
