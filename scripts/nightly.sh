@@ -46,7 +46,8 @@ export -f threads_build
 threads_e2e() {
     local name files=()
     for name in isolation http_mode http_caps http_front http_life serve serve_life serve_api serve_values serve_scale serve_files \
-        tenants admin_api own_jail compress_later warm_later measurements connections timers entropy unique log_rate faults; do
+        tenants admin_api own_jail compress_later warm_later measurements connections timers entropy unique log_rate faults \
+        traces tcp_functions kept storage; do
         files+=("tests/e2e/test_$name.py")
     done
     ln -sfn "$build/functions" "$build/threads/functions"
