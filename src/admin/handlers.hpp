@@ -13,6 +13,11 @@ void info(Call& call);
 // openapi.cpp
 void openapi(Call& call);
 
+// certificates.cpp
+void list_certificates(Call& call);
+void add_certificate(Call& call);
+void delete_certificate(Call& call);
+
 // functions.cpp
 void list_functions(Call& call);
 void describe_function(Call& call);

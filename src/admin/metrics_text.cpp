@@ -174,10 +174,12 @@ void states(Text& text, const Scrape& scrape) {
         text.family("spans_dropped_total", "counter", "Spans that no collector got: it was away, too slow or refused.");
         text.sample("", scrape.metrics.spans->dropped);
     }
-    if (scrape.metrics.certificate_expiry) {
+    if (scrape.metrics.certificate_expiry || !scrape.metrics.certificate_expiries.empty())
         text.family("certificate_expiry_time_seconds", "gauge", "When the certificate expires, since 1970.");
+    if (scrape.metrics.certificate_expiry)
         text.sample("", *scrape.metrics.certificate_expiry);
-    }
+    for (const auto& [name, expiry] : scrape.metrics.certificate_expiries)
+        text.sample(fmt::format("certificate=\"{}\"", escaped(name)), expiry);
     text.family("start_time_seconds", "gauge", "When the daemon began, since 1970.");
     text.sample("", static_cast<double>(scrape.metrics.started_ms) / 1e3);
     text.family("build_info", "gauge", "The version of kvmserver.");

@@ -44,6 +44,7 @@ int kvmserver::cli::run_main(int argc, char** argv, const Actions& actions) {
         top_command(),
         gc_command(),
         verify_command(),
+        certificate_command(),
         token_command(),
         login_command(),
         remote_command(),

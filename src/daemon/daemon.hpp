@@ -38,10 +38,11 @@ struct ServeOptions {
     std::filesystem::path store;
     // Opens the public socket. Not called if one was handed in (hand_over.hpp).
     std::function<tinykvm::UniqueFd()> listen;
-    std::string certificate, key;     // PEM files; "": plain HTTP
-    unsigned machines = 1;            // most request machines of a function, unless its manifest sets scale.max
-    double idle_seconds = 60;         // before a function's process is stopped, unless its manifest sets scale.idle
-    std::uint64_t max_machines = 0;   // of all functions together; 0: no limit
+    bool tls = false;               // else plain HTTP
+    std::string certificate, key;   // with tls: PEM files, for hosts that no certificate of the store is for; "": none
+    unsigned machines = 1;          // most request machines of a function, unless its manifest sets scale.max
+    double idle_seconds = 60;       // before a function's process is stopped, unless its manifest sets scale.idle
+    std::uint64_t max_machines = 0; // of all functions together; 0: no limit
     std::uint64_t log_rate = 1 << 20; // bytes that a function may print per second; 0: no limit
     std::string access_log;           // "": none, "-": stdout, else a file
     unsigned threads = 1;             // of the HTTP front

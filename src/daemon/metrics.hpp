@@ -48,7 +48,9 @@ struct MetricsSnapshot {
     std::uint64_t open_tcp_connections = 0;                                   // of TCP functions
     std::uint64_t started_ms = 0;                                             // when the daemon started, since 1970
     std::optional<tracing::SpanCounts> spans;                                 // nothing: requests are not traced
-    std::optional<std::int64_t> certificate_expiry; // of the public listener, seconds since 1970; nothing: no TLS
+    // Of the public listener, seconds since 1970: of the files (nothing: there are none), and of the store, by name.
+    std::optional<std::int64_t> certificate_expiry;
+    std::map<std::string, std::int64_t> certificate_expiries;
 };
 
 // Thread-safe. Threads are spread over shards with a mutex each. These are rarely contended, since the front has few

@@ -164,10 +164,12 @@ Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd>
     std::tie(address_, port_) = address_of(listening.get());
     for (const store::Finding& finding : store_.notes())
         log_line("kvmserver: " + finding.line);
-    const bool tls = !options_.certificate.empty();
-    if (tls)
-        front_.use_certificate(options_.certificate, options_.key);
-    front_.add_listener(std::move(listening), tls);
+    if (options_.tls) {
+        certificates_ = std::make_unique<Certificates>(store_, options_.certificate, options_.key,
+                                                       [](const std::string& line) { log_line("kvmserver: " + line); });
+        front_.use_certificate(certificates_->context());
+    }
+    front_.add_listener(std::move(listening), options_.tls);
     read_table(true);
 }
 
@@ -184,6 +186,12 @@ void Service::start() {
 void Service::refresh() {
     if (read_table(false))
         recompressor_.look();
+    read_certificates();
+}
+
+void Service::read_certificates() {
+    if (certificates_ && certificates_->read_store())
+        front_.use_certificate(certificates_->context());
 }
 
 bool Service::read_table(bool anyhow) {
@@ -246,9 +254,10 @@ void Service::reload() {
         }
     };
     step([&] {
-        if (!options_.certificate.empty())
-            front_.use_certificate(options_.certificate, options_.key);
+        if (certificates_)
+            certificates_->read_files();
     });
+    step([&] { read_certificates(); });
     step([&] { access_log_.reopen(); });
     step([&] { ceilings_.store(read_ceilings(options_.ceilings)); });
     step([&] {
@@ -421,7 +430,7 @@ DaemonInfo Service::info() const {
     DaemonInfo info;
     info.address = address_;
     info.port = port_;
-    info.tls = !options_.certificate.empty();
+    info.tls = options_.tls;
     info.started_ms = started_ms_;
     info.functions = table_.size();
     const WorkerPool::Sums sums = pool_.sums();
@@ -471,7 +480,10 @@ MetricsSnapshot Service::metrics() const {
     snapshot.started_ms = static_cast<std::uint64_t>(started_ms_);
     if (traces_)
         snapshot.spans = traces_->counts();
-    snapshot.certificate_expiry = front_.certificate_expiry();
+    if (certificates_) {
+        snapshot.certificate_expiry = certificates_->expiry();
+        snapshot.certificate_expiries = certificates_->expiries();
+    }
     return snapshot;
 }
 

@@ -9,6 +9,7 @@
 
 #include "src/daemon/access_log.hpp"
 #include "src/daemon/cache_service.hpp"
+#include "src/daemon/certificates.hpp"
 #include "src/daemon/control.hpp"
 #include "src/daemon/daemon.hpp"
 #include "src/daemon/function_table.hpp"
@@ -66,6 +67,7 @@ private:
     void refused(http::Refusal why) override;
     void finished(const TcpRecord& record);
     bool read_table(bool anyhow);
+    void read_certificates();
     static void count_outcome(VersionMetrics& m, request::Outcome outcome, const Request* request);
     void count(const AccessRecord& record, request::Outcome outcome, const Request* request);
     // Of a request that is over. `request` is null if no function got it.
@@ -94,7 +96,8 @@ private:
     CacheService cache_;
     WorkerPool pool_;
     FunctionTable table_;
-    http::Front front_; // its threads use the members above
+    std::unique_ptr<Certificates> certificates_; // null: plain HTTP
+    http::Front front_;                          // its threads use the members above
     TcpSockets tcp_sockets_;
     TcpFront tcp_; // its thread uses the members above
     Recompressor recompressor_;

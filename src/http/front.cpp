@@ -27,9 +27,7 @@ public:
         acceptors_.clear(); // before the io_context that they use
     }
 
-    void use_certificate(const std::string& chain, const std::string& key) { tls_.set(load_certificate(chain, key)); }
-
-    std::optional<std::int64_t> certificate_expiry() const { return expiry_of(tls_.get()); }
+    void use_certificate(TlsContext context) { tls_.set(std::move(context)); }
 
     void add_listener(tinykvm::UniqueFd socket, bool tls) {
         acceptors_.push_back(std::make_shared<Acceptor>(
@@ -94,9 +92,9 @@ Front::Front(const Options& options, Upstream& upstream, Observer* observer)
     : impl_(std::make_unique<Impl>(options, upstream, observer)) {}
 Front::~Front() = default;
 void Front::use_certificate(const std::string& chain_file, const std::string& key_file) {
-    impl_->use_certificate(chain_file, key_file);
+    impl_->use_certificate(load_certificate(chain_file, key_file));
 }
-std::optional<std::int64_t> Front::certificate_expiry() const { return impl_->certificate_expiry(); }
+void Front::use_certificate(TlsContext context) { impl_->use_certificate(std::move(context)); }
 void Front::add_listener(tinykvm::UniqueFd socket, bool tls) { impl_->add_listener(std::move(socket), tls); }
 void Front::start() { impl_->start(); }
 void Front::drain() { impl_->drain(); }

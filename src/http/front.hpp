@@ -11,6 +11,7 @@
 
 #include "src/http/observer.hpp"
 #include "src/http/options.hpp"
+#include "src/http/tls.hpp"
 #include "src/http/upstream.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
@@ -30,8 +31,8 @@ public:
     // Reads PEM files. May be called again at any time: new connections use the new pair. Throws UserError that names
     // the file; the old pair then stays in use.
     void use_certificate(const std::string& chain_file, const std::string& key_file);
-    // When the certificate in use expires, in seconds since 1970. Nothing without one.
-    std::optional<std::int64_t> certificate_expiry() const;
+    // The same with what load_certificate() or by_host() returned.
+    void use_certificate(TlsContext context);
     // Adds a listening socket (TCP or AF_UNIX). Call before start().
     void add_listener(tinykvm::UniqueFd socket, bool tls = false);
     void start();

@@ -32,7 +32,7 @@ std::uint64_t nanoseconds(double seconds) { return static_cast<std::uint64_t>(se
 
 } // namespace
 
-KeptMachine::KeptMachine(const Setup& setup, std::shared_ptr<const MachineImage> image, std::string name,
+KeptMachine::KeptMachine(const Setup& setup, const std::shared_ptr<const MachineImage>& image, std::string name,
                          ChannelConnections::First first, ChannelConnections::Ports ports)
     : setup_(setup), name_(std::move(name)), listener_(image->listeners.front().id), first_(first),
       ports_(std::move(ports)), epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
@@ -40,7 +40,7 @@ KeptMachine::KeptMachine(const Setup& setup, std::shared_ptr<const MachineImage>
     epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
     if (!epoll_ || !wake_ || ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) < 0)
         throw_errno("epoll");
-    machine_ = Machine::clone(env_, std::move(image), loop_, ResetStrategy::working_set);
+    machine_ = Machine::clone(env_, image, loop_, ResetStrategy::working_set);
 }
 
 KeptMachine::~KeptMachine() = default;

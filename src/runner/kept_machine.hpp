@@ -19,7 +19,7 @@ class KeptMachine final : private Arrivals {
 public:
     // `first`: told to the daemon with the first channel's readiness. `ports`: those of ChannelConnections. `setup`
     // must outlive this object. Throws HostError, UserError.
-    KeptMachine(const Setup& setup, std::shared_ptr<const tinykvm::MachineImage> image, std::string name,
+    KeptMachine(const Setup& setup, const std::shared_ptr<const tinykvm::MachineImage>& image, std::string name,
                 ChannelConnections::First first, ChannelConnections::Ports ports);
     ~KeptMachine() override;
 

@@ -39,7 +39,7 @@ std::string name_of(const ProgramSpec& program) {
 
 } // namespace
 
-StorageMachine::StorageMachine(const Setup& setup, std::shared_ptr<const MachineImage> image, std::string name,
+StorageMachine::StorageMachine(const Setup& setup, const std::shared_ptr<const MachineImage>& image, std::string name,
                                StorageTotals& totals)
     : name_("storage " + std::move(name)), totals_(totals),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE)), loop_(listeners_, note_line, stop_),
@@ -48,7 +48,7 @@ StorageMachine::StorageMachine(const Setup& setup, std::shared_ptr<const Machine
         throw_errno("eventfd");
     listeners_.set_dry(true);
     listeners_.open(image->listeners);
-    machine_ = Machine::clone(env_, std::move(image), loop_, ResetStrategy::working_set);
+    machine_ = Machine::clone(env_, image, loop_, ResetStrategy::working_set);
     thread_ = std::thread([this] { serve(); });
 }
 

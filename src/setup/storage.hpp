@@ -25,7 +25,7 @@ class StorageMachine final : public tinykvm::Neighbours, private Arrivals {
 public:
     // If the program ends by itself, a line says so, and the process is asked to end. The references must outlive this
     // object. Throws HostError, UserError.
-    StorageMachine(const Setup& setup, std::shared_ptr<const tinykvm::MachineImage> image, std::string name,
+    StorageMachine(const Setup& setup, const std::shared_ptr<const tinykvm::MachineImage>& image, std::string name,
                    StorageTotals& totals);
     ~StorageMachine() override; // ends the machine
     StorageMachine(const StorageMachine&) = delete;

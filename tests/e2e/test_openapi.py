@@ -22,7 +22,8 @@ RARE = {"bad-reply", "busy", "conflict", "disk-full", "failed", "function-failin
         "request-timeout", "stopping", "timed-out", "worker-died"}  # fmt: skip
 # A follower's reply has no end: test_a_followed_log_is_as_described.
 ELSEWHERE = {("function_logs", "query follow"), ("logs", "query follow")}
-FILL = {"file": "app.js", "name": "hello", "version": "1", "variable": "A", "secret": "S", "digest": "0" * 64, "id": "0" * 32, "token": "nobody"}
+FILL = {"file": "app.js", "name": "hello", "version": "1", "variable": "A", "secret": "S", "digest": "0" * 64, "id": "0" * 32, "token": "nobody",
+        "certificate": "nowhere.example"}
 
 
 class Asker:
@@ -247,6 +248,13 @@ def ends(ask: Asker) -> None:
     ask("POST", "/v1/tokens", {"name": "tenant", "scopes": ["read"]}, 409, "conflict")
     ask("POST", "/v1/tokens", b" " * (5 << 20), 413, "too-large")
     ask("DELETE", "/v1/tokens/tenant", status=200)
+    pems = admin.Certificates(ask.socket.parent.parent / "certificates")
+    pair = {"chain": pems.certificate.read_text(), "key": pems.key.read_text()}
+    assert ask("POST", "/v1/certificates", pair, 201).json["name"] == "localhost"
+    ask("POST", "/v1/certificates", {**pair, "key": "none"}, 400, "bad-value")
+    assert ask("GET", "/v1/certificates", status=200).json["certificates"][0]["hosts"] == ["localhost"]
+    ask("DELETE", "/v1/certificates/localhost", status=200)
+    ask("DELETE", "/v1/certificates/localhost", status=404, code="not-found")
     ask("DELETE", "/v1/functions/t-a", status=200)
     ask("DELETE", "/v1/functions/hello", status=412, code="changed", If_Match='"x"')
     etag = ask("GET", "/v1/functions/hello").headers["ETag"]

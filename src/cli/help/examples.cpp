@@ -53,6 +53,8 @@ constexpr Example kExamples[] = {
     {"top", "kvmserver top", "a table that is drawn anew each second; q ends it"},
     {"gc", "kvmserver gc --dry-run", "what could be removed"},
     {"verify", "kvmserver verify", "reads the whole store back"},
+    {"certificate", "kvmserver certificate add fullchain.pem privkey.pem", "for the hosts that it names"},
+    {"certificate", "kvmserver certificate list", "with the days that are left"},
     {"token", "kvmserver token create ci --scope deploy --prefix web --expires 30d",
      "deploys functions web and web-*, nothing else"},
     {"login", "kvmserver login https://server:9443 --name prod", "asks for the token; then: --remote prod"},

@@ -1,19 +1,14 @@
 #include "src/cli/options/warmup_file.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <optional>
 
+#include "src/cli/small_file.hpp"
 #include "src/http/fields.hpp"
 #include "tinykvm/base/error.hpp"
-#include "tinykvm/base/read.hpp"
 #include "tinykvm/base/text.hpp"
-#include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::cli {
 namespace {
@@ -21,9 +16,9 @@ namespace {
 using tinykvm::ExitCode;
 using tinykvm::UserError;
 
-constexpr std::size_t kMaxRequests = 64; // of which each is tried several times before the snapshot
-constexpr off_t kMaxFile = 1 << 20;      // bytes
-constexpr std::size_t kShown = 64;       // of a wrong word
+constexpr std::size_t kMaxRequests = 64;    // of which each is tried several times before the snapshot
+constexpr std::uint64_t kMaxFile = 1 << 20; // bytes
+constexpr std::size_t kShown = 64;          // of a wrong word
 constexpr std::string_view kSeparator = "###";
 constexpr std::string_view kOurs[] = {"Connection", "Content-Length", "Transfer-Encoding"};
 
@@ -164,16 +159,7 @@ std::vector<WarmupRequest> parse_warmup_requests(std::string_view text, const st
 }
 
 std::vector<WarmupRequest> read_warmup_requests(const std::string& path) {
-    const tinykvm::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    struct stat facts {};
-    if (!file || ::fstat(file.get(), &facts) != 0)
-        throw UserError(errno == ENOENT   ? ExitCode::not_found
-                        : errno == EACCES ? ExitCode::not_permitted
-                                          : ExitCode::failure,
-                        fmt::format("{}: {}", path, std::strerror(errno)));
-    if (!S_ISREG(facts.st_mode) || facts.st_size > kMaxFile)
-        throw UserError(ExitCode::usage, fmt::format("{}: is no file of at most 1 MiB with requests", path));
-    return parse_warmup_requests(tinykvm::read_text(file.get(), path), path);
+    return parse_warmup_requests(read_small_file(path, kMaxFile, "requests"), path);
 }
 
 } // namespace kvmserver::cli

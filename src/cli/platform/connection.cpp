@@ -27,7 +27,7 @@ std::string_view Connection::Raw::header(std::string_view name) const {
     return {};
 }
 
-PublicUrl Connection::public_url(const std::string& route) {
+const Listening& Connection::listening() {
     if (!listening_) {
         listening_.emplace();
         try {
@@ -39,7 +39,11 @@ PublicUrl Connection::public_url(const std::string& route) {
         } catch (const tinykvm::UserError&) { // the URL is only for people
         }
     }
-    return platform::public_url(route, *listening_, server());
+    return *listening_;
+}
+
+PublicUrl Connection::public_url(const std::string& route) {
+    return platform::public_url(route, listening(), server());
 }
 
 std::unique_ptr<Connection> connect(const Invocation& invocation, Context& context) {

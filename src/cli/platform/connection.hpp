@@ -66,7 +66,9 @@ public:
         bool takes_warmed = false; // takes the warmed-up snapshot of a version that is live
     };
     virtual Later later() { return {}; }
-    // Of a route, on the daemon's public listener.
+    // The daemon's public listener; an empty address if it is not known.
+    const Listening& listening();
+    // Of a route, there.
     PublicUrl public_url(const std::string& route);
 
 private:

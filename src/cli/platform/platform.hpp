@@ -37,6 +37,7 @@ Command pull_command();
 Command invoke_command();
 Command logs_command();
 Command top_command();
+Command certificate_command();
 Command token_command();
 Command login_command();
 Command remote_command();

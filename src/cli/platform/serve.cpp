@@ -162,11 +162,15 @@ constexpr OptionSpec kServeOptions[] = {
      .group = "Options",
      .value = "MIB",
      .help = "what uploads leave free on the store's disk (1024, a twentieth of the disk at most)"},
+    {.name = "tls",
+     .kind = Kind::flag,
+     .group = "Options",
+     .help = "serve TLS, with the certificates of `kvmserver certificate`"},
     {.name = "tls-certificate",
      .kind = Kind::text,
      .group = "Options",
      .value = "FILE",
-     .help = "PEM chain: serve TLS"},
+     .help = "PEM chain: serve TLS, with this one for all other hosts"},
     {.name = "tls-key", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "PEM key"},
 };
 
@@ -353,6 +357,7 @@ int serve(const Invocation& invocation, Context& context) {
     options.key = text_of(invocation, "tls-key");
     if (options.certificate.empty() != options.key.empty())
         throw UserError(ExitCode::usage, "--tls-certificate and --tls-key go together; give both");
+    options.tls = platform::flag(invocation, "tls") || !options.certificate.empty();
     const unsigned machines = number_of<unsigned>(invocation, "threads", 0, 1024);
     options.machines = machines == 0 ? context.cpus : machines;
     options.idle_seconds = number_of<double>(invocation, "idle", 60, 1e9);

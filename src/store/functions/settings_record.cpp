@@ -25,6 +25,11 @@ std::string to_record(const Settings& settings) {
     Json all{{"secrets", std::move(secrets)}, {"tokens", std::move(tokens)}};
     if (!settings.grants.empty())
         all["grants"] = settings.grants;
+    for (const Certificate& certificate : settings.certificates)
+        all["certificates"].push_back({{"name", certificate.name},
+                                       {"chain", certificate.chain},
+                                       {"key", certificate.key},
+                                       {"changed", certificate.changed}});
     return seal_record("store", all.dump());
 }
 
@@ -51,6 +56,10 @@ Settings settings_from_record(std::string_view file) {
             read.expires = time_field(token, "expires");
         settings.tokens.push_back(std::move(read));
     }
+    if (json.contains("certificates")) // since schema 7, and only if there are any
+        for (const Json& certificate : list_field(json, "certificates"))
+            settings.certificates.push_back({text_field(certificate, "name"), text_field(certificate, "chain"),
+                                             text_field(certificate, "key"), time_field(certificate, "changed")});
     return settings;
 }
 
@@ -77,6 +86,10 @@ Settings load_settings(const Database& database) {
         if (!tokens.is_null(6))
             settings.tokens.back().expires = tokens.integer(6);
     }
+    auto certificates = database.prepare("SELECT name, chain, private_key, changed FROM certificate ORDER BY id");
+    while (certificates.step())
+        settings.certificates.push_back(
+            {certificates.text(0), certificates.text(1), certificates.text(2), certificates.integer(3)});
     return settings;
 }
 
@@ -105,6 +118,10 @@ void insert_settings(Database& database, const Settings& settings) {
             .bind(joined_words(row.routes))
             .bind(row.ceilings)
             .run();
+    auto certificate =
+        database.prepare("INSERT INTO certificate (name, chain, private_key, changed) VALUES (?, ?, ?, ?)");
+    for (const Certificate& row : settings.certificates)
+        certificate.bind(row.name).bind(row.chain).bind(row.key).bind(row.changed).run();
 }
 
 SettingsChange::SettingsChange(Store& store)

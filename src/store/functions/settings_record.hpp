@@ -1,5 +1,5 @@
-// Settings that belong to no function: shared secrets, and tokens. The record store.json has the same content as the
-// rows.
+// Settings that belong to no function: shared secrets, tokens, and certificates. The record store.json has the same
+// content as the rows.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/common/digest.hpp"
+#include "src/store/functions/certificates.hpp"
 #include "src/store/functions/function_record.hpp"
 #include "src/store/index/database.hpp"
 #include "src/store/store.hpp"
@@ -32,6 +33,7 @@ struct Settings {
     std::map<std::string, SecretValue> secrets;
     std::map<std::string, std::vector<std::string>> grants; // by secret; secrets without grants are left out
     std::vector<TokenRow> tokens;
+    std::vector<Certificate> certificates; // by id
     bool operator==(const Settings&) const = default;
 };
 
