@@ -251,6 +251,7 @@ def ends(ask: Asker) -> None:
     pems = admin.Certificates(ask.socket.parent.parent / "certificates")
     pair = {"chain": pems.certificate.read_text(), "key": pems.key.read_text()}
     assert ask("POST", "/v1/certificates", pair, 201).json["name"] == "localhost"
+    ask("POST", "/v1/certificates", {**pair, "name": "another"}, 201)
     ask("POST", "/v1/certificates", {**pair, "key": "none"}, 400, "bad-value")
     assert ask("GET", "/v1/certificates", status=200).json["certificates"][0]["hosts"] == ["localhost"]
     ask("DELETE", "/v1/certificates/localhost", status=200)
