@@ -364,12 +364,13 @@ std::optional<unsigned> FunctionTable::share(const std::string& function, std::u
     return std::nullopt;
 }
 
-std::set<FunctionTable::Identity> FunctionTable::functions() const {
+std::vector<FunctionTable::Identity> FunctionTable::functions() const {
     const std::lock_guard lock(mutex_);
     changes_ = {};
-    std::set<Identity> all;
+    std::vector<Identity> all;
+    all.reserve(functions_.size());
     for (const auto& [name, place] : functions_)
-        all.emplace(place->function, place->created);
+        all.emplace_back(place->function, place->created);
     return all;
 }
 

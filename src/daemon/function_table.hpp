@@ -56,7 +56,7 @@ public:
     // Of one version; nothing if it is not live.
     std::optional<unsigned> share(const std::string& function, std::uint64_t version) const;
     // Those that the table in use has.
-    std::set<Identity> functions() const;
+    std::vector<Identity> functions() const;
     // Which functions came (true) and went (false) since the last call of this or of functions(), in this order.
     std::vector<std::pair<Identity, bool>> changes() const;
 

@@ -170,11 +170,11 @@ void MeasurementFile::add(std::int64_t time, const std::map<FunctionIdentity, Co
     transaction.commit();
 }
 
-void MeasurementFile::keep(const std::set<FunctionIdentity>& functions) {
+void MeasurementFile::keep(const std::function<bool(const FunctionIdentity&)>& exists) {
     std::vector<std::int64_t> gone;
     Statement find = database_.prepare("SELECT id, name, created FROM function");
     while (find.step())
-        if (!functions.contains({find.text(1), find.integer(2)}))
+        if (!exists({find.text(1), find.integer(2)}))
             gone.push_back(find.integer(0));
     if (gone.empty())
         return;

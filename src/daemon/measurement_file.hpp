@@ -7,9 +7,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -65,8 +65,8 @@ public:
     // Adds to the points that contain `time`, then drops functions until at most `max_points` points are left: those
     // first that were not used for the longest time.
     void add(std::int64_t time, const std::map<FunctionIdentity, Counts>& counts, std::uint64_t max_points);
-    // Removes all functions but these.
-    void keep(const std::set<FunctionIdentity>& functions);
+    // Removes all other functions.
+    void keep(const std::function<bool(const FunctionIdentity&)>& exists);
     // Removes points that are older than their span, or after `now`.
     void prune(std::int64_t now);
 

@@ -93,20 +93,25 @@ void Measurements::write_at(std::int64_t minute) {
     Sums now = sums();
     std::map<FunctionIdentity, Counts> more;
     for (const auto& [name, sum] : now) // these are few where functions are very many
-        if (const auto at = functions_.lower_bound({name, 0}); at != functions_.end() && at->first == name)
+        if (const auto at = std::ranges::lower_bound(functions_, name, {}, &FunctionIdentity::first);
+            at != functions_.end() && at->first == name)
             if (const Counts counts = pending(name, now); counts.requests != 0)
                 more.emplace(*at, counts);
     if (more.empty() || with_file([&](MeasurementFile& file) { file.add(minute, more, options_.max_points); }))
         written_ = std::move(now);
 }
 
-void Measurements::keep(const std::function<std::set<FunctionIdentity>()>& functions) {
+void Measurements::keep(const std::function<std::vector<FunctionIdentity>()>& functions) {
     const std::lock_guard lock(mutex_); // also during the call: the last one to ask is the last one to set
     const Sums now = sums();
-    for (const FunctionIdentity& function : std::exchange(functions_, functions()))
-        if (!functions_.contains(function))
+    const auto before = std::exchange(functions_, functions());
+    std::ranges::sort(functions_);
+    for (const FunctionIdentity& function : before)
+        if (!knows(function))
             forget(function, now);
-    with_file([&](MeasurementFile& file) { file.keep(functions_); });
+    with_file([&](MeasurementFile& file) {
+        file.keep([this](const FunctionIdentity& function) { return knows(function); });
+    });
 }
 
 void Measurements::change(const std::function<std::vector<std::pair<FunctionIdentity, bool>>()>& changes) {
@@ -114,14 +119,22 @@ void Measurements::change(const std::function<std::vector<std::pair<FunctionIden
     bool some_went = false;
     for (const auto& [function, came] : changes()) {
         if (came) {
-            functions_.insert(function);
-        } else if (functions_.erase(function) != 0) {
+            if (!knows(function))
+                functions_.insert(std::ranges::upper_bound(functions_, function), function);
+        } else if (knows(function)) {
+            functions_.erase(std::ranges::lower_bound(functions_, function));
             forget(function, sums());
             some_went = true;
         }
     }
     if (some_went)
-        with_file([&](MeasurementFile& file) { file.keep(functions_); });
+        with_file([&](MeasurementFile& file) {
+            file.keep([this](const FunctionIdentity& function) { return knows(function); });
+        });
+}
+
+bool Measurements::knows(const FunctionIdentity& function) const {
+    return std::ranges::binary_search(functions_, function);
 }
 
 // It is deleted: nothing of it counts for a later function of this name.
@@ -140,7 +153,9 @@ void Measurements::tick() {
     minute_ = minute;
     if (regular_ != 0 && regular_ % kPruneEvery == 0)
         with_file([&](MeasurementFile& file) {
-            file.keep(functions_); // a predecessor may have written of deleted ones
+            file.keep([this](const FunctionIdentity& function) {
+                return knows(function);
+            }); // a predecessor may have written of deleted ones
             file.prune(minute_);
         });
 }
@@ -156,7 +171,7 @@ Series Measurements::of(const FunctionIdentity& function, const Span& span) {
     series.to = step_start(now(), span.step);
     series.from = series.to - span.seconds;
     with_file([&](MeasurementFile& file) { series.points = file.points(function, span, series.from, series.to); });
-    if (functions_.contains(function))
+    if (knows(function))
         add_pending(series.points, function.first, sums(), span);
     return series;
 }

@@ -31,9 +31,9 @@ void Client::write(std::span<const std::byte> bytes) {
 
 void QuietDaemon::refresh() {
     measurements_.keep([this] {
-        std::set<daemon::FunctionIdentity> all;
+        std::vector<daemon::FunctionIdentity> all;
         for (const store::FunctionSummary& function : store::Functions(store_).list())
-            all.emplace(function.name, function.created);
+            all.emplace_back(function.name, function.created);
         return all;
     });
 }

@@ -255,11 +255,12 @@ TEST_CASE("a socket whose closing takes for ever") {
     const UniqueFd bad = served.service.connect(guest_of("bad v1"));
     const CacheEntry entry = entry_of(pages_of(1));
     REQUIRE(protocol::send_request(bad.get(), CacheKind::keep, std::span(&entry, 1), client.get()));
-    client.reset(); // the message has the last one
+    // Aside: it waits too if the service has closed its own already.
+    std::jthread closes([&] { client.reset(); });
     const std::string line = served.told.get_future().get();
     CHECK(line.find("not a sealed memfd") != std::string::npos);
     CHECK(find(served.good, {entry}));
-    peer.reset();
+    peer.reset(); // ends all waiting
 }
 
 TEST_CASE("what is no request") {

@@ -43,7 +43,7 @@ struct World {
         keep();
     }
     void keep() {
-        measurements->keep([this] { return functions; });
+        measurements->keep([this] { return std::vector(functions.begin(), functions.end()); });
     }
     void request(const std::string& function = "hello", unsigned status = 200, std::uint64_t us = 900,
                  bool cold = false, std::uint64_t version = 1) {
@@ -204,7 +204,7 @@ TEST_CASE("two daemons add to the same points while one hands over") {
     Measurements successor(
         world.folder, [&] { return world.metrics->snapshot(); }, [](const std::string&) {},
         {[&] { return world.now; }});
-    successor.keep([&] { return world.functions; });
+    successor.keep([&] { return std::vector(world.functions.begin(), world.functions.end()); });
     world.request();
     successor.write();
     world.measurements->write();
