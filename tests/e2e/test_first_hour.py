@@ -5,6 +5,7 @@ import os
 import pathlib
 import socket
 import subprocess
+import urllib.request
 
 import admin
 import harness
@@ -97,14 +98,79 @@ def test_a_name_beside_a_folder_of_that_name(store, snapshots, program, folder) 
     assert done.status == 0 and "kvmserver: hello is the folder ./hello\n" in done.err, done
 
 
-@pytest.mark.parametrize("command", ["run", "snapshot", "deploy"])
+def test_an_empty_store_is_named(store) -> None:
+    listed = kvmserver("list", "--store", store.path)
+    assert listed.status == 0 and f"no functions in the store {store.path}, which no daemon serves" in listed.err, listed
+    top = kvmserver("top", "--store", store.path)
+    assert top.status != 0 and f"no daemon serves {store.path}" in top.error, top
+
+
+GREETER = """import http.server, os
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(os.environ.get("GREETING", "(none)").encode())
+http.server.HTTPServer(("127.0.0.1", PORT), Handler).serve_forever()
+"""
+
+
+def test_the_environment_of_the_manifest_is_that_of_run_and_snapshot(folder) -> None:
+    port = harness.free_port()
+    (folder / "server.py").write_text(GREETER.replace("PORT", str(port)))
+    (folder / "kvmserver.toml").write_text("allow-all = true\n[run]\nprogram = '/usr/bin/python3'\nargs = ['server.py']\n"
+                                           "[function.env]\nGREETING = 'Hello'\n")  # fmt: skip
+    made = kvmserver("snapshot", "-o", "app.snap", cwd=folder)
+    assert made.status == 0, made
+    for words in (["run"], ["snaprun", "app.snap"]):
+        with contextlib.closing(harness.Process([str(harness.KVMSERVER), *words], cwd=folder)) as process:
+            harness.wait_until(lambda: "' loaded." in process.out or not process.running(), "it serves")
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=harness.PATIENCE) as reply:
+                assert reply.read() == b"Hello", words
+
+
+def test_a_typing_error_in_a_manifest_does_not_go_live(store, folder, program) -> None:
+    port = harness.free_port()
+    manifest(folder, program("c-epoll"), port, "warmup = 0\nalow-read = ['.']")
+    typed = kvmserver("deploy", "--name", "hello", "--store", store.path, cwd=folder)
+    assert typed.status == USAGE and len(typed.err.splitlines()) == 1, typed
+    assert "unknown key 'alow-read'; did you mean allow-read? (--no-strict ignores it)" in typed.error, typed
+    assert not store.path.exists()
+    with (folder / "kvmserver.toml").open("a") as file:
+        file.write("\n[function.hooks]\nallow-write = ['.']\n")
+    (folder / "kvmserver.toml").write_text((folder / "kvmserver.toml").read_text().replace("alow-read = ['.']", ""))
+    below = kvmserver("deploy", "--name", "hello", "--store", store.path, cwd=folder)
+    assert below.status == USAGE and "'function.hooks.allow-write'; options stand first, above the sections" in below.error, below
+    newer = kvmserver("deploy", "--name", "hello", "--no-strict", "--store", store.path, cwd=folder)
+    assert newer.status == 0 and "allow-write'; ignored; options stand first" in newer.err, newer
+    both = kvmserver("deploy", "--strict", "--no-strict", "--name", "x", "--store", store.path, cwd=folder)
+    assert both.status == USAGE and "excludes" in both.error, both
+
+
+@pytest.mark.parametrize(("old", "new", "status", "said"), [
+    ("warmup = 0", "warmup = 'yes'", USAGE, ":3: warmup: 'yes' is not a whole number"),
+    ("/usr/bin/python3", "pyton3", NOT_FOUND, "[run] program: pyton3: not found in PATH"),
+    ("app.py", "ap.py", 0, "[run] args: there is no ap.py in "),
+])  # fmt: skip
+def test_a_dry_run_finds_what_needs_no_boot(store, folder, old: str, new: str, status: int, said: str) -> None:
+    (folder / "app.py").touch()
+    text = "allow-read = ['.']\n\nwarmup = 0\n[run]\nprogram = '/usr/bin/python3'\nargs = ['app.py']\n"
+    (folder / "kvmserver.toml").write_text(text)
+    words = ["deploy", "--dry-run", "--name", "x", "--store", store.path]
+    right = kvmserver(*words, cwd=folder)
+    assert right.status == 0 and right.err == "", right
+    (folder / "kvmserver.toml").write_text(text.replace(old, new))
+    wrong = kvmserver(*words, cwd=folder)
+    assert wrong.status == status and said in wrong.err, wrong
+
+
+@pytest.mark.parametrize("command", ["run", "snapshot"])
 def test_an_unknown_key_is_one_warning_and_strict_refuses_it(store, folder, program, command) -> None:
     if command == "run":
         (folder / "kvmserver.toml").write_text("allow-al = true\n[run]\nprogram = '/bin/true'\n")
     else:
         manifest(folder, program("c-epoll"), harness.free_port(), "warmup = 0\nallow-al = true")
-    words = {"run": ["run", "--allow-all"], "snapshot": ["snapshot", "-o", "app.snap"],
-             "deploy": ["deploy", "--name", "hello", "--store", store.path]}[command]  # fmt: skip
+    words = {"run": ["run", "--allow-all"], "snapshot": ["snapshot", "-o", "app.snap"]}[command]
     refused = kvmserver(*words, "--strict", cwd=folder)
     assert refused.status == USAGE and "'allow-al'" in refused.error and "--strict" in refused.error, refused
     done = kvmserver(*words, cwd=folder)

@@ -65,10 +65,14 @@ def test_a_roll_back_asks(store, snap, answer: bytes, live: str) -> None:
     assert store.ok("traffic", "hello") == f"hello {live}"
 
 
-def test_a_roll_back_in_a_script_does_not_ask(store, snap) -> None:
+def test_a_roll_back_in_a_script_needs_yes(store, snap) -> None:
+    """As `delete` does: what is piped is no answer."""
     for _ in range(2):
         store.deploy(snap, "hello")
-    assert store.ok("rollback", "hello") == "hello v2 -> v1"
+    refused = store("rollback", "hello")
+    assert refused.status == 2 and "-y says yes" in refused.error, refused
+    assert store.ok("traffic", "hello") == "hello v2"
+    assert store.ok("rollback", "hello", "-y") == "hello v2 -> v1"
 
 
 def test_bash_completes_names_of_the_store(store, snap, folder) -> None:

@@ -44,6 +44,12 @@ inline constexpr OptionSpec kStrict{.name = "strict",
                                     .group = "Options",
                                     .help = "refuse an options file with unknown keys, which else is a warning",
                                     .in_file = false};
+// Of `deploy` and `dev`, which refuse them unless this is given.
+inline constexpr OptionSpec kNoStrict{.name = "no-strict",
+                                      .group = "Options",
+                                      .help = "unknown keys of the manifest are a warning, else an error",
+                                      .in_file = false};
+inline constexpr OptionSpec kStrictAnyway{.name = "strict", .help = "as always here", .in_file = false}; // hidden
 
 // Hidden, of `snapshot` and `run`: a descriptor of the parent for events (src/cli/events/json_events.hpp).
 inline constexpr std::string_view kEventsOption = "events";

@@ -12,6 +12,13 @@ namespace {
 using namespace platform;
 using nlohmann::json;
 
+// Why another digest will take its place soon. An older daemon does not tell.
+std::string soon_another(const json& version) {
+    return version.value("warms_up", false)         ? " (to be warmed up)"
+           : version.value("compress_later", false) ? " (to be compressed)"
+                                                    : "";
+}
+
 int versions(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "versions", "NAME", 1, 1);
     const json all =
@@ -26,7 +33,7 @@ int versions(const Invocation& invocation, Context& context) {
         table.add({fmt::format("v{}", version.at("version").get<std::uint64_t>()),
                    percent > 0 ? fmt::format("live {}%", percent) : version.at("state").get<std::string>(),
                    ago(version.at("created").get<std::string>()), bytes_text(version.at("bytes").get<std::uint64_t>()),
-                   version.at("snapshot").get<std::string>().substr(0, 7 + 12)});
+                   version.at("snapshot").get<std::string>().substr(0, 7 + 12) + soon_another(version)});
     }
     table.print(invocation, context);
     return 0;
@@ -58,10 +65,9 @@ int rollback(const Invocation& invocation, Context& context) {
     const json would = platform->call("POST", target + "?dry_run=1", body);
     if (flag(invocation, "dry-run"))
         return print_switched(invocation, context, would);
-    // Scripts that repair something must not be stopped by a question.
-    if (on_terminal() && !agreed(invocation, context,
-                                 fmt::format("Roll back {} from {} to {} on {}?", name, live_text(would.at("before")),
-                                             live_text(would.at("live")), platform->shown())))
+    if (!agreed(invocation, context,
+                fmt::format("Roll back {} from {} to {} on {}?", name, live_text(would.at("before")),
+                            live_text(would.at("live")), platform->shown())))
         throw tinykvm::UserError(tinykvm::ExitCode::failure, "nothing was rolled back");
     body["version"] = would.at("live").at(0).at("version"); // what was agreed to, whoever deployed meanwhile
     return print_switched(invocation, context, platform->call("POST", target, body));
