@@ -105,6 +105,13 @@ def test_an_empty_store_is_named(store) -> None:
     assert top.status != 0 and f"no daemon serves {store.path}" in top.error, top
 
 
+def test_a_function_of_nearly_that_name_is_suggested(store, snapshots, program) -> None:
+    store.deploy(snapshots.of(program("c-epoll")), "hello")
+    for words in (["describe", "helo"], ["inspect", "helo"], ["env", "list", "helo"], ["delete", "-y", "helo"]):
+        assert store(*words).error.endswith("did you mean hello?"), words
+    assert "did you mean" not in store("describe", "unlike").error
+
+
 GREETER = """import http.server, os
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
