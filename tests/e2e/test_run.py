@@ -109,6 +109,12 @@ def test_shims_of_version_managers(folder) -> None:
         ended = kvmserver("run", "--allow-all", *harness.LIMITS, *words, cwd=here, env=env)
         assert ended.status == 0 and ended.out == "runs\n", ended
         assert f"{shim} is a shim of pyenv: using /usr/bin/python3\n" in ended.err, ended
+    # Others' shims are links to one program, as mise's are.
+    (folder / "mise").write_text('#!/bin/sh\n[ "$1 $2" = "which adder" ] && echo /usr/bin/python3\n')
+    (folder / "mise").chmod(0o755)
+    (shims / "adder").symlink_to(folder / "mise")
+    linked = kvmserver("run", "--allow-all", *harness.LIMITS, "adder", "-c", "print('runs')", cwd=here, env=env)
+    assert linked.out == "runs\n" and "is a shim of mise" in linked.err, linked
     # What a path leads to may be anybody's, so its manager is not run.
     refused = kvmserver("run", shim, cwd=here, env=env)
     assert refused.status == 2 and "or just snake" in refused.error, refused

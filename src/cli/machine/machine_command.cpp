@@ -159,7 +159,7 @@ MachineJob prepare(unsigned command, const Invocation& invocation, Context& cont
         const RunSection run = command == kRun ? RunSection{job.program, job.args} : RunSection{};
         context.out << config_text(settings, command, run);
         job.done = true;
-    } else if (command != kSnaprun && !job.program.empty()) {
+    } else if ((command & (kRun | kSnapshot)) != 0 && !job.program.empty()) {
         job.options.program = job.program;
         job.options.args = job.args;
         substitute_shims(job.options, context);
