@@ -202,7 +202,8 @@ def test_failed_build_changes_nothing(platform, program) -> None:
     failed = platform("deploy", folder)
     assert failed.status == 1 and "it broke" in failed.err and "status 3" in failed.error, failed
     (folder / "kvmserver.toml").write_text('[run]\nprogram = "./not-there"\n[function]\nname = "shop"\n')
-    assert "no snapshot was made (status 3" in platform.fails(3, "deploy", folder)
+    missing = platform.fails(3, "deploy", folder)
+    assert "[run] program: " in missing and "not-there: no such file" in missing
     assert platform.files() == before
     assert platform.live("shop") == [{"version": 1, "percent": 100}]
 
