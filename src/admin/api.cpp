@@ -122,7 +122,8 @@ store::Store& Api::store() {
 
 daemon::Control& Api::control() {
     if (!options_.control)
-        throw Refused(503, "not-serving", "no daemon serves this store", "start one: kvmserver serve");
+        throw Refused(503, "not-serving", fmt::format("no daemon serves {}", source_.path().string()),
+                      "start one: kvmserver serve; KVMSERVER_STORE or --store names another store");
     return *options_.control;
 }
 

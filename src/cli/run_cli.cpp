@@ -10,6 +10,7 @@
 #include "src/cli/events/json_events.hpp"
 #include "src/cli/options/arguments.hpp"
 #include "src/cli/options/options_from.hpp"
+#include "src/cli/platform/similar.hpp"
 #include "src/cli/version.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -88,7 +89,14 @@ int dispatch(std::span<const Command> commands, const std::vector<std::string>& 
                                 .storage = split.storage};
     if (const auto events = events_of(*command, invocation.settings, context))
         return run_with_events(*command, invocation, context, *events);
-    return command->action(invocation, context);
+    try {
+        return command->action(invocation, context);
+    } catch (const tinykvm::UserError& error) {
+        const std::string similar = platform::similar_function(error, *command, invocation, context);
+        if (similar.empty())
+            throw;
+        throw tinykvm::UserError(error.code(), error.what() + similar);
+    }
 }
 
 int fail(Context& context, ExitCode code, std::string message) {

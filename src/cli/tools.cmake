@@ -4,7 +4,7 @@ target_sources(kvmserver_cli PRIVATE
   doctor/advice.cpp doctor/facts.cpp
   help/help.cpp help/manual.cpp help/manual_command.cpp help/roff.cpp
   init/files.cpp init/guess.cpp init/guess_files.cpp init/guess_java.cpp init/guess_javascript.cpp
-  init/guess_php_ruby.cpp init/guess_python.cpp init/init.cpp init/templates.cpp)
+  init/guess_php_ruby.cpp init/guess_program.cpp init/guess_python.cpp init/init.cpp init/templates.cpp)
 
 # templates/NAME/... of the source tree become part of the binary: nothing is looked for at run time. One by one, because
 # whoever tries a template in its folder leaves more there.

@@ -82,6 +82,10 @@ public:
         if (keep_refusals_)
             refusals_.add(line);
     }
+    void refused_execve() override {
+        if (keep_refusals_)
+            refusals_.none_would_help();
+    }
     // Refusals are kept until the machine serves.
     void keep_refusals(bool keep) { keep_refusals_ = keep; }
     void set_exists(std::function<bool(const std::string&)> exists) { refusals_.set_exists(std::move(exists)); }

@@ -92,6 +92,8 @@ std::vector<std::string> Refusals::values_of(const std::string& flag) const {
 }
 
 std::vector<std::string> Refusals::advice() const {
+    if (hopeless_)
+        return {};
     std::vector<std::string> options, lines;
     for (const auto& [flag, unused] : flags_) {
         std::vector<std::string> values = values_of(flag);

@@ -14,6 +14,8 @@ public:
     // Keeps lines of the form "--FLAG=VALUE would allow it" and ignores all others.
     void add(std::string_view line);
     bool empty() const { return flags_.empty(); }
+    // The program was refused what no permission allows: there is no advice then.
+    void none_would_help() { hopeless_ = true; }
     // Sets how to find out whether a file exists; without it all are assumed to exist.
     void set_exists(std::function<bool(const std::string& path)> exists) { exists_ = std::move(exists); }
     // Lines that list the flags that would have allowed it, and the same for a manifest. Files that do not exist are
@@ -25,6 +27,7 @@ private:
 
     std::function<bool(const std::string&)> exists_;
     std::map<std::string, std::set<std::string>> flags_; // without "--"
+    bool hopeless_ = false;
 };
 
 } // namespace kvmserver

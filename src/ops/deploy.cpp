@@ -189,9 +189,20 @@ std::uint64_t rollback_target(const std::string& name, const std::vector<store::
     const auto older = std::ranges::find_if(all, [&](const store::VersionInfo& version) {
         return most != live.end() && version.number < most->version && version.state == store::VersionState::ready;
     });
-    if (older == all.end())
-        throw store::NotFound(fmt::format("{} has no ready version to roll back to", name));
-    return older->number;
+    if (older != all.end())
+        return older->number;
+    const auto other = std::ranges::find_if(all, [](const store::VersionInfo& version) {
+        return version.percent == 0 && version.state == store::VersionState::ready;
+    });
+    if (other == all.end())
+        throw store::NotFound(
+            fmt::format("{} has no other version that is ready: there is none to roll back to", name));
+    throw store::NotFound(
+        most == live.end()
+            ? fmt::format("{} has no live version to roll back from; `kvmserver rollback {} {}` makes v{} live", name,
+                          name, other->number, other->number)
+            : fmt::format("{} has no ready version before v{}, which is live; `kvmserver rollback {} {}` goes to v{}",
+                          name, most->version, name, other->number, other->number));
 }
 
 } // namespace kvmserver::ops

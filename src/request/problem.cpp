@@ -69,7 +69,7 @@ Problem words(Outcome outcome, const Circumstances& of) {
                 .hint = "raise its limit of open files"};
     case Outcome::program_failed:
         return {.detail = "the program ended during the request",
-                .hint = of.function.empty() ? "its crash report is in the server's log"
+                .hint = of.function.empty() ? "its crash report is in kvmserver's output"
                                             : fmt::format("its crash report: `kvmserver logs {}`", of.function)};
     case Outcome::no_progress: return {.detail = no_progress(of), .hint = set_by(of, "max-request-time")};
     case Outcome::over_total: return {.detail = too_long(of), .hint = set_by(of, "max-request-total")};

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,12 +48,16 @@ struct NoteSink {
     std::function<void(const std::string& line)> refusal; // what a program was refused that failed to start
 };
 
+inline constexpr const char* kUsualPath = "/usr/local/bin:/usr/bin:/bin"; // where PATH is not set
+
 struct Options {
     // The program (run, snapshot) or the snapshot file (snaprun).
     std::string program;           // as given by the user: a path, or a name to look up in PATH
     std::vector<std::string> args; // without the program itself
-    std::string snapshot_file;     // snapshot -o, snaprun
-    std::string cwd;               // absolute
+    // What to run in place of programs that are found in PATH: those of version managers, by the paths of their shims.
+    std::map<std::string, std::string> substitutes;
+    std::string snapshot_file; // snapshot -o, snaprun
+    std::string cwd;           // absolute
     // "K=V" from --env. The runner adds the host's variables that the permissions allow.
     std::vector<std::string> env;
 

@@ -13,8 +13,11 @@ using namespace tinykvm;
 
 std::unique_ptr<Setup> set_up_program(const Options& options) {
     const char* path = std::getenv("PATH");
-    ProgramSpec program =
-        resolve_program(options.program, options.args, options.cwd, path ? path : "/usr/local/bin:/usr/bin:/bin");
+    ProgramSpec program = resolve_program(options.program, options.args, options.cwd, path ? path : kUsualPath,
+                                          [&](const std::string& found) {
+                                              const auto real = options.substitutes.find(found);
+                                              return real == options.substitutes.end() ? found : real->second;
+                                          });
     program.env = guest_environment(options);
     program.late_env = options.late_env;
     Permissions permissions = options.permissions;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "src/common/time_text.hpp"
 
@@ -14,11 +15,12 @@ namespace {
 using nlohmann::json;
 
 std::string size_text(std::uint64_t bytes) {
-    if (bytes < 10'000)
-        return fmt::format("{} B", bytes);
-    if (bytes < 1'000'000)
-        return fmt::format("{:.0f} kB", static_cast<double>(bytes) / 1e3);
-    return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+    constexpr std::array<const char*, 4> kUnits{"B", "KiB", "MiB", "GiB"}; // as `snapshot` and `deploy` say it
+    auto value = static_cast<double>(bytes);
+    std::size_t unit = 0;
+    for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit)
+        value /= 1024;
+    return fmt::format("{:.{}f} {}", value, unit > 0 && value < 10 ? 1 : 0, kUnits[unit]);
 }
 std::string size_text(const json& bytes) { return size_text(bytes.get<std::uint64_t>()); }
 

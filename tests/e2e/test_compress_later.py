@@ -67,12 +67,14 @@ def test_it_is_live_at_once_and_smaller_later(store, serve, large) -> None:
     hurried = version(store, "hello")
     etag = store.json("describe", "hello")["etag"]
     assert hurried["compress_later"]
+    assert store("versions", "hello").out.rstrip().endswith(f"sha256:{digest(hurried)[:12]} (to be compressed)")
 
     def answered_and_done() -> bool:
         assert daemon.text("hello", "/") != ""
         return not version(store, "hello")["compress_later"]
 
     harness.wait_until(answered_and_done, "the snapshot is compressed anew", harness.PATIENCE * 6)
+    assert "(to be" not in store("versions", "hello").out
     anew = version(store, "hello")
     assert anew["bytes"] < hurried["bytes"] and anew["snapshot"] != hurried["snapshot"]
     assert store.json("describe", "hello")["etag"] == etag

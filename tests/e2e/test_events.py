@@ -110,6 +110,8 @@ def test_deploy_that_fails(store, app) -> None:
     assert phases(failed.events, "failed") == ["build"] and "status 3" in failed.last["message"] and failed.last["exit_code"] == 1
     (app / "kvmserver.toml").write_text("colour = 1\n" + text)
     assert "colour" in only(store("deploy", app, "--json").events, "warning")[0]["text"]
+    unknown = store("deploy", app, "--json", "--strict")
+    assert unknown.status == 2 and [each["event"] for each in unknown.events] == ["error"] and "colour" in unknown.last["message"], unknown
     (app / "kvmserver.toml").write_text("warmup = [\n" + text)
     broken = store("deploy", app, "--json")
     assert broken.status == 2 and broken.err == "", broken

@@ -5,6 +5,7 @@ import os
 import pathlib
 import socket
 import subprocess
+import urllib.request
 
 import admin
 import harness
@@ -95,6 +96,71 @@ def test_a_name_beside_a_folder_of_that_name(store, snapshots, program, folder) 
     manifest(folder / "hello", program("c-epoll"), harness.free_port(), "warmup = 0")
     done = kvmserver("deploy", "hello", "--store", store.path, cwd=folder)
     assert done.status == 0 and "kvmserver: hello is the folder ./hello\n" in done.err, done
+
+
+def test_an_empty_store_is_named(store) -> None:
+    listed = kvmserver("list", "--store", store.path)
+    assert listed.status == 0 and f"no functions in the store {store.path}, which no daemon serves" in listed.err, listed
+    top = kvmserver("top", "--store", store.path)
+    assert top.status != 0 and f"no daemon serves {store.path}" in top.error, top
+
+
+def test_a_function_of_nearly_that_name_is_suggested(store, snapshots, program) -> None:
+    store.deploy(snapshots.of(program("c-epoll")), "hello")
+    for words in (["describe", "helo"], ["inspect", "helo"], ["env", "list", "helo"], ["delete", "-y", "helo"]):
+        assert store(*words).error.endswith("did you mean hello?"), words
+    assert "did you mean" not in store("describe", "unlike").error
+
+
+GREETER = """import http.server, os
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(os.environ.get("GREETING", "(none)").encode())
+http.server.HTTPServer(("127.0.0.1", PORT), Handler).serve_forever()
+"""
+
+
+def test_the_environment_of_the_manifest_is_that_of_run_and_snapshot(folder) -> None:
+    port = harness.free_port()
+    (folder / "server.py").write_text(GREETER.replace("PORT", str(port)))
+    (folder / "kvmserver.toml").write_text("allow-all = true\n[run]\nprogram = '/usr/bin/python3'\nargs = ['server.py']\n"
+                                           "[function.env]\nGREETING = 'Hello'\n")  # fmt: skip
+    made = kvmserver("snapshot", "-o", "app.snap", cwd=folder)
+    assert made.status == 0, made
+    for words in (["run"], ["snaprun", "app.snap"]):
+        with contextlib.closing(harness.Process([str(harness.KVMSERVER), *words], cwd=folder)) as process:
+            harness.wait_until(lambda: "' loaded." in process.out or not process.running(), "it serves")
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=harness.PATIENCE) as reply:
+                assert reply.read() == b"Hello", words
+
+
+def test_an_option_below_a_section_is_told_where_it_belongs(store, folder, program) -> None:
+    manifest(folder, program("c-epoll"), harness.free_port(), "warmup = 0")
+    with (folder / "kvmserver.toml").open("a") as file:
+        file.write("\n[function.hooks]\nallow-write = ['.']\n")
+    below = kvmserver("deploy", "--name", "hello", "--store", store.path, cwd=folder)
+    assert below.status == 0 and "'function.hooks.allow-write'; ignored; options stand first, above the sections" in below.err, below
+    refused = kvmserver("deploy", "--name", "hello", "--strict", "--store", store.path, cwd=folder)
+    assert refused.status == USAGE and "options stand first, above the sections (--strict)" in refused.error, refused
+
+
+@pytest.mark.parametrize(("old", "new", "status", "said"), [
+    ("warmup = 0", "warmup = 'yes'", USAGE, ":3: warmup: 'yes' is not a whole number"),
+    ("/usr/bin/python3", "pyton3", NOT_FOUND, "[run] program: pyton3: not found in PATH"),
+    ("app.py", "ap.py", 0, "[run] args: there is no ap.py in "),
+])  # fmt: skip
+def test_a_dry_run_finds_what_needs_no_boot(store, folder, old: str, new: str, status: int, said: str) -> None:
+    (folder / "app.py").touch()
+    text = "allow-read = ['.']\n\nwarmup = 0\n[run]\nprogram = '/usr/bin/python3'\nargs = ['app.py']\n"
+    (folder / "kvmserver.toml").write_text(text)
+    words = ["deploy", "--dry-run", "--name", "x", "--store", store.path]
+    right = kvmserver(*words, cwd=folder)
+    assert right.status == 0 and right.err == "", right
+    (folder / "kvmserver.toml").write_text(text.replace(old, new))
+    wrong = kvmserver(*words, cwd=folder)
+    assert wrong.status == status and said in wrong.err, wrong
 
 
 @pytest.mark.parametrize("command", ["run", "snapshot", "deploy"])

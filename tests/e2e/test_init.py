@@ -120,11 +120,12 @@ def test_all_of_templates_is_in_the_binary(folder: pathlib.Path) -> None:
 
 
 def test_nothing_is_overwritten(folder: pathlib.Path) -> None:
-    (folder / "server.js").write_text("mine")
+    (folder / "README.md").write_text("mine")
     done = kvmserver("init", "--template", "node", folder)
-    assert done.status == 5 and str(folder / "server.js") in done.error, done
-    assert [path.name for path in folder.iterdir()] == ["server.js"]
-    assert (folder / "server.js").read_text() == "mine"
+    assert done.status == 5 and str(folder / "README.md") in done.error, done
+    assert [path.name for path in folder.iterdir()] == ["README.md"]
+    assert (folder / "README.md").read_text() == "mine"
+    (folder / "server.js").write_text("mine")
     (folder / "kvmserver.toml").symlink_to("nowhere")
     assert kvmserver("init", folder).status == 5
     (folder / "file").write_text("")
@@ -134,6 +135,7 @@ def test_nothing_is_overwritten(folder: pathlib.Path) -> None:
 def test_bad_input(folder: pathlib.Path) -> None:
     empty = kvmserver("init", cwd=folder)
     assert empty.status == 2 and f"--template {'|'.join(CASES)}" in empty.error
+    assert "server.py, app.py, main.py" in empty.error and "--program FILE" in empty.error, empty
     assert "did you mean node?" in kvmserver("init", "--template", "nod", cwd=folder).error
     assert kvmserver("init", "--template", "c", "--name", "No!", cwd=folder).status == 2
     assert kvmserver("init", "a", "b", cwd=folder).status == 2

@@ -96,6 +96,18 @@ def fill(folder: pathlib.Path, files: dict[str, str]) -> None:
         (folder / name).write_text(text)
 
 
+PROGRAMS = ("bun", "deno", "java", "node", "npm", "php", "puma", "python3", "ruby")
+
+
+def stubs(folder: pathlib.Path) -> dict[str, str]:
+    """An environment in which all languages are installed: a dry run looks for the program."""
+    folder.mkdir(exist_ok=True)
+    for name in PROGRAMS:
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:/usr/bin:/bin"}
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_program_that_is_there(folder: pathlib.Path, name: str) -> None:
     case = CASES[name]
@@ -106,8 +118,48 @@ def test_a_program_that_is_there(folder: pathlib.Path, name: str) -> None:
     manifest = (folder / "kvmserver.toml").read_text()
     assert [text for text in case.wanted if text not in manifest] == [], manifest
     assert "{{" not in manifest and "allow-listen = true" in manifest
-    dry = kvmserver("deploy", "--dry-run", "--name", "x", "--store", folder / "store", cwd=folder)
+    dry = kvmserver("deploy", "--dry-run", "--name", "x", "--store", folder / "store", cwd=folder, env=stubs(folder / "of-the-system"))
     assert dry.status == 0 and "ignored" not in dry.err, dry
+
+
+def test_a_program_of_any_name(folder: pathlib.Path) -> None:
+    """The only one is taken, with what it requires; of several one is named; a sample never comes beside one."""
+    fill(folder, {"service.py": "", "requirements.txt": "aiohttp\n", "test_service.py": "", "conftest.py": ""})
+    for words in ([], ["--template", "python"], ["--program", "service.py"]):
+        done = kvmserver("init", *words, cwd=folder)
+        assert done.status == 0 and done.out == "Created kvmserver.toml\n", done
+        assert "recognized python: service.py beside requirements.txt\n" in done.err, done
+        config = tomllib.loads((folder / "kvmserver.toml").read_text())
+        assert config["run"] == {"program": ".venv/bin/python", "args": ["service.py"]}
+        assert config["function"]["build"]["command"] == f"{VENV} -r requirements.txt"
+        (folder / "kvmserver.toml").unlink()
+    sample = kvmserver("init", "--template", "flask", cwd=folder)
+    assert sample.status == 5 and "service.py" in sample.error and "in its place" in sample.error, sample
+    fill(folder, {"bot.py": ""})
+    several = kvmserver("init", cwd=folder)
+    assert several.status == 2 and "bot.py, service.py" in several.error and "--program" in several.error, several
+    assert kvmserver("init", "--template", "python", cwd=folder).status == 5
+    assert [path.name for path in folder.iterdir() if path.suffix not in (".py", ".txt")] == []
+    assert kvmserver("init", "--program", "none.py", cwd=folder).status == 3
+    assert kvmserver("init", "--program", "requirements.txt", cwd=folder).status == 2
+    assert kvmserver("init", "--program", "bot.py", "--template", "flask", cwd=folder).status == 2
+    chosen = kvmserver("init", "--program", "bot.py", cwd=folder)
+    assert chosen.status == 0 and 'args = ["bot.py"]' in (folder / "kvmserver.toml").read_text(), chosen
+
+
+@pytest.mark.parametrize(("file", "others", "wanted"), [
+    ("api.mjs", {"package.json": '{"dependencies": {"ws": "8"}}'}, ['program = "node"', 'args = ["api.mjs"]', '"npm install --omit=dev"']),
+    ("api.ts", {}, ['program = "deno"', '"api.ts"]']),
+    ("api.ts", {"bun.lock": ""}, ['program = "bun"', 'args = ["api.ts"]']),
+    ("api.rb", {"Gemfile": ""}, ['args = ["-rbundler/setup", "api.rb"]']),
+    ("api.c", {}, ['command = "cc -O2 -Wall -Wextra -o server api.c"']),
+])  # fmt: skip
+def test_a_named_program_of_each_language(folder: pathlib.Path, file: str, others: dict[str, str], wanted: list[str]) -> None:
+    fill(folder, {file: "", **others})
+    done = kvmserver("init", "--program", file, cwd=folder)
+    assert done.status == 0, done
+    manifest = (folder / "kvmserver.toml").read_text()
+    assert [text for text in wanted if text not in manifest] == [], manifest
 
 
 # What is there, and what the line names that says why it cannot be started.

@@ -110,18 +110,18 @@ def test_versions_and_rollback(platform, snap, other_snap) -> None:
     before = platform.files()
     assert platform.ok("rollback", "hello", "--dry-run") == "hello v3 -> v2 (dry run)"
     assert platform.files() == before
-    assert platform.ok("rollback", "hello") == "hello v3 -> v2"
-    assert platform.ok("rollback", "hello", "v1") == "hello v2 -> v1"
-    assert "no ready version" in platform.fails(3, "rollback", "hello")
+    assert platform.ok("rollback", "hello", "-y") == "hello v3 -> v2"
+    assert platform.ok("rollback", "hello", "-y", "v1") == "hello v2 -> v1"
+    assert "before v1, which is live; `kvmserver rollback hello 3` goes to v3" in platform.fails(3, "rollback", "hello")
     platform.fails(3, "rollback", "hello", "9")
-    assert platform.ok("rollback", "hello", "3") == "hello v1 -> v3"
+    assert platform.ok("rollback", "hello", "-y", "3") == "hello v1 -> v3"
 
 
 def test_history(platform, snap, other_snap) -> None:
     me = pwd.getpwuid(os.geteuid()).pw_name
     platform.ok("deploy", snap, "--name", "hello", "--message", "first try")
     platform.ok("deploy", other_snap, "--name", "hello")
-    platform.ok("rollback", "hello", "-m", "größer ist nicht besser")
+    platform.ok("rollback", "hello", "-y", "-m", "größer ist nicht besser")
     platform.ok("traffic", "hello", "1=50", "2=50", "-m", "half each")
     platform.ok("env", "set", "hello", "COLOUR=red")
     platform.ok("secret", "set", "hello", "KEY", "--stdin", stdin=b"hush-hush")
@@ -202,7 +202,8 @@ def test_failed_build_changes_nothing(platform, program) -> None:
     failed = platform("deploy", folder)
     assert failed.status == 1 and "it broke" in failed.err and "status 3" in failed.error, failed
     (folder / "kvmserver.toml").write_text('[run]\nprogram = "./not-there"\n[function]\nname = "shop"\n')
-    assert "no snapshot was made (status 3" in platform.fails(3, "deploy", folder)
+    missing = platform.fails(3, "deploy", folder)
+    assert "[run] program: " in missing and "not-there: no such file" in missing
     assert platform.files() == before
     assert platform.live("shop") == [{"version": 1, "percent": 100}]
 

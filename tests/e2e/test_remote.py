@@ -165,7 +165,7 @@ def test_the_whole_way(far, snap, program, snapshots) -> None:
     assert far.ok("describe", "hello", *remote) == "hello v2 ready"
     assert [line.split()[:2] for line in far.run("versions", "hello", "--no-header", *remote).out.splitlines()] == [["v2", "live"], ["v1", "ready"]]
     assert far.ok("rollback", "hello", "--dry-run", *remote) == "hello v2 -> v1 (dry run)"
-    assert far.ok("rollback", "hello", *remote) == "hello v2 -> v1"
+    assert far.ok("rollback", "hello", "-y", *remote) == "hello v2 -> v1"
     assert far.ok("traffic", "hello", "1=40", "2=60", *remote) == "hello v1 -> v1:40%,v2:60%"
     assert far.ok("env", "set", "hello", "A=1", *remote) == "Set A"
     assert far.ok("env", "list", "hello", *remote) == "A=1"

@@ -74,6 +74,52 @@ def test_refused_process_names_the_option(folder) -> None:
     assert "gunicorn called fork" in ended.err and "uvicorn --workers 1" in ended.err, ended
 
 
+def test_a_script_that_starts_a_program_is_told_which_to_name(folder) -> None:
+    """And not which permission would help, since none would."""
+    script = folder / "start"
+    script.write_text("#!/bin/sh\ncat </etc/hostname || :\nexec /usr/bin/python3 server.py\n")
+    script.chmod(0o755)
+    (folder / "server.py").touch()
+    ended = kvmserver("run", "-e", *harness.LIMITS, script, cwd=folder)
+    assert "called execve" in ended.err and ended.err.count("name the program that the script starts: /usr/bin/python3\n") == 1, ended
+    assert "permission" not in ended.err and "--allow-" not in ended.err, ended
+
+
+def test_shims_of_version_managers(folder) -> None:
+    """Their shims would call execve: the manager is asked what they stand for, as a program and as a script's interpreter."""
+    shims = folder / "shims"
+    shims.mkdir()
+    manager = folder / "pyenv"
+    manager.write_text('#!/bin/sh\n[ "$1 $2" = "which snake" ] && [ -f wanted ] && echo /usr/bin/python3 && exit\n'
+                       'echo "pyenv: $2: command not found" >&2; exit 127\n')  # fmt: skip
+    shim = shims / "snake"
+    shim.write_text(f'#!/usr/bin/env bash\nset -e\nprogram="${{0##*/}}"\nexec "{manager}" exec "$program" "$@"\n')
+    manager.chmod(0o755)
+    shim.chmod(0o755)
+    script = folder / "script"
+    script.write_text("#!/usr/bin/env snake\nprint('runs')\n")
+    script.chmod(0o755)
+    here = folder / "here"
+    here.mkdir()
+    env = {"PATH": f"{shims}:{harness.BASE_ENVIRONMENT['PATH']}"}
+    missing = kvmserver("run", "snake", cwd=here, env=env)
+    assert missing.status == 3 and "`pyenv which snake` ended with status 127: pyenv: snake: command not found" in missing.error, missing
+    (here / "wanted").touch()  # a manager chooses by the program's folder
+    for words in (["snake", "-c", "print('runs')"], [script]):
+        ended = kvmserver("run", "--allow-all", *harness.LIMITS, *words, cwd=here, env=env)
+        assert ended.status == 0 and ended.out == "runs\n", ended
+        assert f"{shim} is a shim of pyenv: using /usr/bin/python3\n" in ended.err, ended
+    # Others' shims are links to one program, as mise's are.
+    (folder / "mise").write_text('#!/bin/sh\n[ "$1 $2" = "which adder" ] && echo /usr/bin/python3\n')
+    (folder / "mise").chmod(0o755)
+    (shims / "adder").symlink_to(folder / "mise")
+    linked = kvmserver("run", "--allow-all", *harness.LIMITS, "adder", "-c", "print('runs')", cwd=here, env=env)
+    assert linked.out == "runs\n" and "is a shim of mise" in linked.err, linked
+    # What a path leads to may be anybody's, so its manager is not run.
+    refused = kvmserver("run", shim, cwd=here, env=env)
+    assert refused.status == 2 and "or just snake" in refused.error, refused
+
+
 def test_node_cluster_is_told_that_threads_are_fine(folder) -> None:
     (folder / "many.js").write_text("require('node:cluster').fork()")
     node = harness.programs()["node-http"]["argv"][0]

@@ -95,7 +95,7 @@ def test_deploys_lose_no_request(store, serve, node) -> None:
             load.after(20)
             store.deploy_probe(node, "shop", version)
             harness.wait_until(lambda: load.replies[-1][1].decode() == version, f"{version} answers")
-        store.ok("rollback", "shop", "2")
+        store.ok("rollback", "shop", "-y", "2")
         harness.wait_until(lambda: load.replies[-1][1] == b"v2", "v2 answers")
         load.after(20)
     load.only(b"v1", b"v2", b"v3")

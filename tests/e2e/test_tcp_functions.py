@@ -190,7 +190,7 @@ def test_a_new_version_while_a_connection_is_open(world, port) -> None:
         assert old.ended() and time.monotonic() - began < 10  # until the drain time is over
     assert [line["outcome"] for line in access(daemon, "moves", 2)] == ["ok", "stopped"]
     # back, and both by their shares
-    store.ok("rollback", "moves")
+    store.ok("rollback", "moves", "-y")
     assert count(port) == "one 1 1"
     store.ok("traffic", "moves", "1=50", "2=50")
     assert {count(port) for _ in range(40)} == {"one 1 1", "two 1 1"}
@@ -219,8 +219,8 @@ def test_an_address_that_is_taken(world, port) -> None:
         assert len(done.err.splitlines()) == 1, done
         # Not live, it needs no address; going live, it does.
         store.ok("deploy", talks(store, "other", [taken]), "--no-activate", "-q")
-        assert store("rollback", "other", "1").status == 5
-    store.ok("rollback", "other", "1")
+        assert store("rollback", "other", "1", "-y").status == 5
+    store.ok("rollback", "other", "-y", "1")
     assert count(int(taken.rpartition(":")[2])) == "other 1 1"
     assert daemon.running()
 

@@ -33,7 +33,7 @@ enum Host : std::uint32_t {
     kExit = 0x1800,        // (status) the program ended
     kKilled,               // (signal, address, code) the program was killed by a signal; see Shared::crash_*
     kUnknownCall,          // (number) the program made a system call that is not implemented: logged once
-    kRefused,              // (number) fork, vfork or execve was refused: logged once
+    kRefused,              // (number, address of the path or 0) fork, vfork or execve was refused: logged once
     kListen, // (listener, family, sockaddr*, bytes, backlog, BindFlags) -> 0; the address is replaced by the bound one
     kUnlisten,    // (listener) a bound or listening socket was closed
     kBindAddress, // (listener, family, sockaddr*, bytes, BindFlags) -> 0; picks a port if it is 0; checks permission

@@ -149,7 +149,7 @@ i64 sys_fork(const Args& c) {
     const u64 nr = c.regs->orig_rax;
     if (nr == 57 || nr == 58) // fork, vfork
         return refuse_process(nr, c.regs->rsp);
-    host_call(abi::kRefused, nr);
+    host_call(abi::kRefused, nr, c.a[nr == 59 ? 0 : 1]); // execve, execveat
     return -EPERM;
 }
 

@@ -116,12 +116,18 @@ std::optional<Stop> Machine::on_host_call() {
         result = 0;
         break;
     }
-    case abi::kRefused:
-        log_once(kRefusedNote | static_cast<std::uint32_t>(call.arg[0]),
-                 refused_process(static_cast<std::uint32_t>(call.arg[0]), env_->policy->facts().program,
-                                 env_->policy->facts().arguments));
+    case abi::kRefused: {
+        const auto nr = static_cast<std::uint32_t>(call.arg[0]);
+        constexpr std::size_t kShown = 200;
+        const bool named = is_execve(nr) && call.arg[1] != 0;
+        log_once(kRefusedNote | nr,
+                 refused_process(nr, env_->policy->facts().program, env_->policy->facts().arguments,
+                                 named ? space_.load_string(GuestVirt(call.arg[1]), kShown).value : ""));
+        if (is_execve(nr))
+            host_->refused_execve();
         result = 0;
         break;
+    }
     case abi::kListen:
     case abi::kBindAddress: result = listen_call(call); break;
     case abi::kUnlisten:

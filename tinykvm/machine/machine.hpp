@@ -56,6 +56,7 @@ public:
     virtual void note(const std::string& line) = 0;
     // A call was refused for lack of a permission. `line` names it: "--FLAG=VALUE would allow it".
     virtual void refused(const std::string& line) { (void)line; }
+    virtual void refused_execve() {} // no permission allows it
     // Asked about every 10 ms while the program computes: true ends run() with `interrupted`.
     virtual bool should_stop() = 0;
 };

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
+#include <tuple>
+#include <utility>
 
 #include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/error.hpp"
@@ -94,12 +96,20 @@ LoadedElf map_elf(AddressSpace& space, OpenElf&& file, const std::string& path, 
 } // namespace
 
 ProgramSpec resolve_program(const std::string& name, const std::vector<std::string>& args, const std::string& cwd,
-                            const std::string& search_path) {
+                            const std::string& search_path, const Substitute& substitute) {
+    // Returns the path and the program's name for itself: a substitute is started by its path, as a shim would do it.
+    const auto find = [&](const std::string& word) -> std::pair<std::string, std::string> {
+        const std::string found = look_up(word, cwd, search_path);
+        const bool searched = word.find('/') == std::string::npos;
+        const std::string chosen = substitute && searched ? substitute(found) : found;
+        return {chosen, chosen == found ? word : chosen};
+    };
     ProgramSpec spec;
     spec.name = name;
     spec.cwd = cwd;
-    spec.path = look_up(name, cwd, search_path);
-    spec.args.push_back(name);
+    std::string own_name;
+    std::tie(spec.path, own_name) = find(name);
+    spec.args.push_back(own_name);
     spec.args.insert(spec.args.end(), args.begin(), args.end());
     for (int depth = 0;; ++depth) {
         const UniqueFd fd = open_program_file(spec.path);
@@ -135,7 +145,7 @@ ProgramSpec resolve_program(const std::string& name, const std::vector<std::stri
             const std::size_t space = word.find(' ');
             std::string extra = space == std::string::npos ? "" : word.substr(space + 1);
             word = word.substr(0, space);
-            spec.path = look_up(word, cwd, search_path);
+            std::tie(spec.path, word) = find(word);
             spec.args.erase(spec.args.begin(), spec.args.begin() + 2);
             if (!extra.empty())
                 spec.args.insert(spec.args.begin(), extra);

@@ -1,5 +1,6 @@
 // Loading a program into a new address space: what execve(2) does.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,9 +22,12 @@ struct ProgramSpec {
     std::string found_as;              // `path` before links were followed: locates a virtual environment
 };
 
+// Given the path of a program that was found in the search path: the path of the one to run in its place, or the same.
+using Substitute = std::function<std::string(const std::string& found)>;
+
 // Finds `name` (a path, or a word to look up in `search_path`) and follows "#!" lines. Throws UserError.
 ProgramSpec resolve_program(const std::string& name, const std::vector<std::string>& args, const std::string& cwd,
-                            const std::string& search_path);
+                            const std::string& search_path, const Substitute& substitute = {});
 
 // Host paths that the program may read without a permission: itself, its interpreter, its libraries, and what
 // machine/runtime_files.hpp names. Throws UserError when a library is missing.

@@ -16,6 +16,8 @@ struct Hint {
     std::string_view option;
 };
 
+constexpr std::string_view kNameIt = "name the program that the script starts";
+
 // The longest prefix that fits wins.
 constexpr Hint kHints[] = {
     {"nginx", "-g 'daemon off; master_process off;'"},
@@ -60,9 +62,9 @@ constexpr Hint kHints[] = {
     {"darkhttpd", "leave out --daemon"},
     {"gearmand", "leave out --daemon"},
     {"slapd", "-d 0"},
-    {"bash", "name the program that the script starts"},
-    {"dash", "name the program that the script starts"},
-    {"sh", "name the program that the script starts"},
+    {"bash", kNameIt},
+    {"dash", kNameIt},
+    {"sh", kNameIt},
     {"npm", "name node and the script itself"},
     {"npx", "name node and the script itself"},
     {"yarn", "name node and the script itself"},
@@ -91,8 +93,11 @@ const Hint* hint_for(std::string_view name) {
 
 } // namespace
 
-std::string refused_process(std::uint32_t call, const std::string& program, std::span<const std::string> arguments) {
-    const bool execute = call == __NR_execve || call == __NR_execveat;
+bool is_execve(std::uint32_t call) { return call == __NR_execve || call == __NR_execveat; }
+
+std::string refused_process(std::uint32_t call, const std::string& program, std::span<const std::string> arguments,
+                            const std::string& wanted) {
+    const bool execute = is_execve(call);
     std::string_view name = last_part(program);
     const Hint* hint = hint_for(name);
     // The script or module of an interpreter says more: python3 -m uvicorn, node next.
@@ -107,6 +112,8 @@ std::string refused_process(std::uint32_t call, const std::string& program, std:
                                    name, call_name(call), execute ? "EPERM" : "EAGAIN");
     if (hint)
         line += fmt::format("; to run it as one process: {}", hint->option);
+    if (hint && hint->option == kNameIt && execute && !wanted.empty())
+        line += ": " + wanted;
     return line;
 }
 

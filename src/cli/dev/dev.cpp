@@ -86,8 +86,7 @@ public:
     Session(const Invocation& invocation, Context& context)
         : context_(context), operand_(invocation.operands.empty() ? "." : invocation.operands.front()),
           watching_(platform::flag(invocation, "watch")), verbose_(platform::flag(invocation, "verbose")),
-          strict_(platform::flag(invocation, kStrict.name)),
-          jail_(jail::text_of(platform::jail_mode(invocation, "jail"))) {
+          invocation_(invocation), jail_(jail::text_of(platform::jail_mode(invocation, "jail"))) {
         const std::string port = platform::text(invocation, "port").value_or("3000");
         const std::uint64_t number = ops::whole_number(port, "port");
         if (number > 65535)
@@ -138,7 +137,7 @@ private:
         ExitCode code = ExitCode::failure;
         try {
             read_and_look();
-            report_warnings(manifest_.warnings, strict_, context_);
+            platform::report_warnings(manifest_, invocation_, context_);
             serve();
         } catch (const NotServed& error) {
             why = error.what();
@@ -281,7 +280,8 @@ private:
 
     Context& context_;
     std::string operand_;
-    bool watching_, verbose_, strict_;
+    bool watching_, verbose_;
+    const Invocation& invocation_;
     bool keeps_ = false; // what is served keeps its state
     std::string jail_;
     std::uint16_t port_ = 0;

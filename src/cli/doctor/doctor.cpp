@@ -126,8 +126,9 @@ Check groups() {
     const std::string missing = daemon::ControlGroups::would_miss();
     if (missing.empty())
         return of("control-groups", true, "control groups ok (memory, pids, cpu, io)");
-    return of("control-groups", false,
-              fmt::format("control groups: {}; functions are bounded by their own limits only", missing));
+    return of(
+        "control-groups", false,
+        fmt::format("control groups: {}; nothing to do: functions keep their own limits (docs/SERVE.md)", missing));
 }
 
 // Tries KVM itself.

@@ -22,6 +22,7 @@ constexpr Example kExamples[] = {
     {"inspect", "kvmserver inspect hello@3", "version 3 of a function"},
     {"init", "kvmserver init --template python hello", "a small program in the new folder hello"},
     {"init", "kvmserver init", "a manifest for the program in this folder"},
+    {"init", "kvmserver init --program service.py", "a manifest for this program, whatever its name"},
     {"dev", "kvmserver dev --watch", "serves on 127.0.0.1:3000, and again after each change"},
     {"deploy", "kvmserver deploy", "builds the program of ./kvmserver.toml and makes it live"},
     {"deploy", "kvmserver deploy app.snap --name hello --remote prod", "a snapshot, on another host"},

@@ -1,7 +1,11 @@
 #include "src/cli/init/guess.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <toml++/toml.h>
+
+#include <span>
+#include <utility>
 
 #include "src/cli/init/guess_files.hpp"
 #include "src/cli/init/guess_languages.hpp"
@@ -31,6 +35,16 @@ Guess rust(const fs::path& folder) {
     throw tinykvm::UserError(tinykvm::ExitCode::not_found, fmt::format("there is a {}: {}", file, kNoDotnet));
 }
 
+std::span<const std::pair<const char*, Names>> usual_programs() {
+    static const std::pair<const char*, Names> all[] = {
+        {"python", {"server.py", "app.py", "main.py"}},
+        {"node", {"server.js", "server.mjs", "index.js", "app.js"}},
+        {"deno", {"server.ts", "main.ts"}},
+        {"c", {"server.c", "main.c"}},
+    };
+    return all;
+}
+
 } // namespace
 
 std::optional<Guess> guess_template(const fs::path& folder) {
@@ -49,16 +63,17 @@ std::optional<Guess> guess_template(const fs::path& folder) {
         if (auto found = guess(folder))
             return found;
     // Without a project file, recognize the program itself.
-    const std::pair<const char*, Names> programs[] = {
-        {"python", {"server.py", "app.py", "main.py"}},
-        {"node", {"server.js", "server.mjs", "index.js", "app.js"}},
-        {"deno", {"server.ts", "main.ts"}},
-        {"c", {"server.c", "main.c"}},
-    };
-    for (const auto& [name, entries] : programs)
+    for (const auto& [name, entries] : usual_programs())
         if (const std::string entry = first_of(folder, entries); !entry.empty())
             return Guess{name, entry, {.entry = entry}};
     return std::nullopt;
+}
+
+std::string usual_names() {
+    Names names;
+    for (const auto& [name, entries] : usual_programs())
+        names.insert(names.end(), entries.begin(), entries.end());
+    return fmt::format("{}", fmt::join(names, ", "));
 }
 
 } // namespace kvmserver::cli::init

@@ -124,4 +124,10 @@ std::optional<Guess> guess_javascript(const fs::path& folder) {
                    {"server.js", "server.mjs", "index.js", "index.mjs", "app.js", "main.js"});
 }
 
+Guess javascript_program(const fs::path& folder, const std::string& file, const std::string& name) {
+    if (!has_file(folder, kFile))
+        return {name, file, {.entry = file}};
+    return {name, fmt::format("{} beside {}", file, kFile), {.entry = file, .build = Package(folder).build()}};
+}
+
 } // namespace kvmserver::cli::init

@@ -16,4 +16,9 @@ std::optional<Guess> guess_java(const std::filesystem::path& folder);       // b
 std::optional<Guess> guess_php(const std::filesystem::path& folder);
 std::optional<Guess> guess_ruby(const std::filesystem::path& folder); // a Rack application, a script
 
+// Manifests for this file, which need not have a usual name. They install what the project beside it requires.
+Guess python_program(const std::filesystem::path& folder, const std::string& file);
+Guess javascript_program(const std::filesystem::path& folder, const std::string& file, const std::string& name);
+Guess ruby_program(const std::filesystem::path& folder, const std::string& file);
+
 } // namespace kvmserver::cli::init

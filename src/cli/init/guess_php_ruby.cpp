@@ -27,7 +27,6 @@ std::optional<Guess> guess_php(const fs::path& folder) {
 }
 
 std::optional<Guess> guess_ruby(const fs::path& folder) {
-    const bool gems = has_file(folder, "Gemfile");
     if (has_file(folder, "config.ru")) {
         if (found_in(text_of(folder / "Gemfile"), R"(^\s*gem\s*\(?\s*["'](puma)["'])").empty())
             no_entry("config.ru", "no Gemfile that names puma, which serves it in one process");
@@ -36,11 +35,15 @@ std::optional<Guess> guess_ruby(const fs::path& folder) {
     const std::string script = first_of(folder, {"server.rb", "app.rb", "main.rb"});
     if (script.empty())
         return std::nullopt;
-    if (!gems)
-        return Guess{"ruby", script, {.entry = script}};
-    return Guess{"ruby",
-                 fmt::format("{} beside Gemfile", script),
-                 {.entry = script, .options = {"-rbundler/setup"}, .build = kBundle}};
+    return ruby_program(folder, script);
+}
+
+Guess ruby_program(const fs::path& folder, const std::string& file) {
+    if (!has_file(folder, "Gemfile"))
+        return {"ruby", file, {.entry = file}};
+    return {"ruby",
+            fmt::format("{} beside Gemfile", file),
+            {.entry = file, .options = {"-rbundler/setup"}, .build = kBundle}};
 }
 
 } // namespace kvmserver::cli::init

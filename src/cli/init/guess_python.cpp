@@ -165,13 +165,19 @@ std::optional<Guess> guess_python_framework(const fs::path& folder) {
 }
 
 std::optional<Guess> guess_python_project(const fs::path& folder) {
-    const auto project = project_in(folder);
     const std::string entry = first_of(folder, {"server.py", "app.py", "main.py"});
-    if (!project || entry.empty())
+    if (!project_in(folder) || entry.empty())
         return std::nullopt;
-    return Guess{"python",
-                 fmt::format("{} beside {}", entry, project->file),
-                 {.entry = entry, .program = ".venv/bin/python", .build = project->build("")}};
+    return python_program(folder, entry);
+}
+
+Guess python_program(const fs::path& folder, const std::string& file) {
+    const auto project = project_in(folder);
+    if (!project)
+        return {"python", file, {.entry = file}};
+    return {"python",
+            fmt::format("{} beside {}", file, project->file),
+            {.entry = file, .program = ".venv/bin/python", .build = project->build("")}};
 }
 
 } // namespace kvmserver::cli::init

@@ -7,12 +7,14 @@
 #include <iterator>
 
 #include "src/cli/events/machine_events.hpp"
+#include "src/cli/machine/shims.hpp"
 #include "src/cli/machine/storage_words.hpp"
 #include "src/cli/options/config_file.hpp"
 #include "src/cli/options/options_from.hpp"
 #include "src/cli/options/print_config.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/elf/stack.hpp"
 
 namespace kvmserver::cli {
 namespace {
@@ -81,6 +83,24 @@ std::vector<std::string> own_folders(const Options& options, const Context& cont
     return folders;
 }
 
+// Adds the variables of [function.env] that are not given otherwise. In a snapshot they can be replaced by `snaprun
+// --env`, as the daemon does, unless they are too long.
+void add_function_env(const std::vector<std::string>& variables, unsigned command, Settings& settings) {
+    const auto name_of = [](const std::string& variable) { return variable.substr(0, variable.find('=')); };
+    const auto given = [&](const std::string& name) {
+        for (const char* const option : {"env", "late-env"})
+            if (const auto at = settings.find(option); at != settings.end())
+                for (const std::string& value : at->second.values)
+                    if (name_of(value) == name)
+                        return true;
+        return false;
+    };
+    for (const std::string& variable : variables)
+        if (!given(name_of(variable)))
+            settings[command == kSnapshot && variable.size() < tinykvm::kLateEnvBytes ? "late-env" : "env"]
+                .values.push_back(variable);
+}
+
 } // namespace
 
 std::vector<OptionSpec> options_of(unsigned command) {
@@ -95,13 +115,15 @@ MachineJob prepare(unsigned command, const Invocation& invocation, Context& cont
     ConfigFile file = config_for(invocation.settings, command != kSnaprun && invocation.operands.empty());
     const bool told = is_set(invocation.settings, "temporary") || is_set(invocation.settings, "dev"); // by their parent
     if (!told)
-        report_warnings(file.warnings, is_set(invocation.settings, kStrict.name), context);
+        report_unknown(file.unknown, is_set(invocation.settings, kStrict.name), "--strict", context);
     check_swallowed(invocation);
 
     Settings settings = merge(std::move(file.settings), invocation.settings);
     bool print = false;
     if (const auto at = settings.find("print-config"); at != settings.end())
         print = at->second.values.front() == "true";
+    if (!told) // else their parent gives them
+        add_function_env(file.function_env, command, settings);
     settings.erase("print-config");
     settings.erase("config");
     settings.erase(std::string(kStrict.name));
@@ -137,6 +159,10 @@ MachineJob prepare(unsigned command, const Invocation& invocation, Context& cont
         const RunSection run = command == kRun ? RunSection{job.program, job.args} : RunSection{};
         context.out << config_text(settings, command, run);
         job.done = true;
+    } else if ((command & (kRun | kSnapshot)) != 0 && !job.program.empty()) {
+        job.options.program = job.program;
+        job.options.args = job.args;
+        substitute_shims(job.options, context);
     }
     return job;
 }

@@ -22,8 +22,6 @@ int run(const MachineAction& action, const Invocation& invocation, Context& cont
         throw tinykvm::UserError(tinykvm::ExitCode::usage,
                                  "--gdb excludes -e, --http and -t above 1: it debugs one machine, which keeps its "
                                  "state; to debug a request: kvmserver debug");
-    job.options.program = job.program;
-    job.options.args = job.args;
     return action(job.options);
 }
 

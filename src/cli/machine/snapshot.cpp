@@ -47,8 +47,6 @@ int snapshot(const MachineAction& action, const Invocation& invocation, Context&
         usage("snapshot needs -o FILE; see kvmserver snapshot --help");
     if (job.program.empty())
         usage("snapshot needs a PROGRAM, or one in a [run] section of kvmserver.toml; see kvmserver snapshot --help");
-    job.options.program = job.program;
-    job.options.args = job.args;
     const std::optional<int> parent = parent_socket(invocation);
     if (parent.has_value() == job.options.early.file.empty())
         usage("--early and --parent go together: they are for deploy, which gives both");

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "src/cli/app.hpp"
+#include "src/cli/machine/shims.hpp"
 #include "src/cli/options/arguments.hpp"
 #include "src/cli/options/options_from.hpp"
 #include "tinykvm/base/error.hpp"
@@ -79,6 +80,7 @@ std::shared_ptr<const Options> storage_options(const std::vector<std::string>& w
     options->program = parsed.operands.front();
     options->args.assign(parsed.operands.begin() + 1, parsed.operands.end());
     options->hidden = main.hidden;
+    substitute_shims(*options, context);
     return options;
 }
 

@@ -62,6 +62,8 @@ public:
             } else if (name == "function") {
                 if (!node.is_table() && !node.is_array_of_tables())
                     wrong_type(where(key.source()), name, "a table", node);
+                if (with_run && node.is_table())
+                    function_env(*node.as_table());
             } else {
                 unknown(name, where(key.source()), top_level_names());
             }
@@ -139,14 +141,31 @@ private:
         return run;
     }
 
+    void function_env(const toml::table& function) {
+        const toml::node* const env = function.get("env");
+        if (!env)
+            return;
+        if (!env->is_table())
+            wrong_type(where(env->source()), "function.env", "a table", *env);
+        for (const auto& [key, value] : *env->as_table()) {
+            const std::string name = fmt::format("function.env.{}", key.str());
+            if (key.str().empty() || key.str().find_first_of(std::string_view("=\0", 2)) != key.str().npos)
+                throw UserError(ExitCode::usage, where(key.source()) + name + " is no name of a variable");
+            if (!value.is_string())
+                wrong_type(where(key.source()), name, "a string", value);
+            file_.function_env.push_back(
+                fmt::format("{}={}", key.str(), string_value(*value.as_string(), where(key.source()), name)));
+        }
+    }
+
     void unknown(const std::string& name, const std::string& at, const std::vector<std::string>& known,
                  std::string_view prefix = "") {
         const OptionSpec* spec = find_option(options_, std::string_view(name));
         if (spec && prefix.empty())
-            file_.warnings.push_back(fmt::format("{}'{}' is for the command line only; ignored", at, name));
+            file_.unknown.push_back({fmt::format("{}'{}' is for the command line only", at, name), ""});
         else
-            file_.warnings.push_back(
-                fmt::format("{}unknown key '{}{}'; ignored{}", at, prefix, name, did_you_mean(name, known)));
+            file_.unknown.push_back({fmt::format("{}unknown key '{}{}'", at, prefix, name),
+                                     prefix.empty() ? did_you_mean(name, known) : hint_in_section(name, known)});
     }
 
     std::vector<std::string> top_level_names() const {
@@ -164,11 +183,16 @@ private:
 
 } // namespace
 
-void report_warnings(const std::vector<std::string>& warnings, bool strict, Context& context) {
-    if (strict && !warnings.empty())
-        throw UserError(ExitCode::usage, fmt::format("{} (--strict)", warnings.front()));
-    for (const std::string& warning : warnings)
-        warn(context, warning);
+void report_unknown(const std::vector<UnknownKey>& unknown, bool refused, const char* why, Context& context) {
+    if (refused && !unknown.empty())
+        throw UserError(ExitCode::usage, fmt::format("{}{} ({})", unknown.front().what, unknown.front().hint, why));
+    for (const UnknownKey& key : unknown)
+        warn(context, fmt::format("{}; ignored{}", key.what, key.hint));
+}
+
+std::string hint_in_section(const std::string& name, const std::vector<std::string>& known) {
+    const OptionSpec* const option = find_option(machine_options(), std::string_view(name));
+    return option && option->in_file ? "; options stand first, above the sections" : did_you_mean(name, known);
 }
 
 ConfigFile parse_config(const std::string& text, const std::string& shown, std::span<const OptionSpec> options,

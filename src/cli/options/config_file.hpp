@@ -19,17 +19,27 @@ struct RunSection {
     std::vector<std::string> args;
 };
 
+// A key that has no effect here.
+struct UnknownKey {
+    std::string what; // "kvmserver.toml:3: unknown key 'alow-read'"
+    std::string hint; // "; did you mean allow-read?", or ""
+};
+
 struct ConfigFile {
     Settings settings;
     std::optional<RunSection> run;
-    std::vector<std::string> warnings; // unknown keys, one line each
+    std::vector<std::string> function_env; // "K=V" of [function.env]; read together with [run]
+    std::vector<UnknownKey> unknown;
 };
 
-// Prints warnings. Throws UserError (usage) for the first one instead if `strict` (kStrict).
-void report_warnings(const std::vector<std::string>& warnings, bool strict, Context& context);
+// Warns of each. Throws UserError (usage) for the first one instead if `refused`; its message ends with `why`.
+void report_unknown(const std::vector<UnknownKey>& unknown, bool refused, const char* why, Context& context);
 
-// Reads [run] only when `with_run`; otherwise it is not even looked at. `shown` is the name for messages.
-// Throws UserError with file and line for what is no TOML and for values of a wrong type.
+// The hint for a key of a section that is not `known` there.
+std::string hint_in_section(const std::string& name, const std::vector<std::string>& known);
+
+// Reads [run] and [function.env] only when `with_run`; otherwise they are not even looked at. `shown` is the name for
+// messages. Throws UserError with file and line for what is no TOML and for values of a wrong type.
 ConfigFile parse_config(const std::string& text, const std::string& shown, std::span<const OptionSpec> options,
                         bool with_run);
 ConfigFile read_config(const std::string& path, std::span<const OptionSpec> options, bool with_run);

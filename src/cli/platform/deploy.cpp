@@ -7,6 +7,7 @@
 
 #include "src/cli/events/json_events.hpp"
 #include "src/cli/options/config_file.hpp"
+#include "src/cli/platform/check_manifest.hpp"
 #include "src/cli/platform/held_signals.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/source.hpp"
@@ -91,7 +92,8 @@ Plan plan_of(const Invocation& invocation, Context& context) {
     store::check_function_name(plan.name);
     if (plan.source.manifest) {
         plan.body["manifest"] = json::parse(plan.source.manifest->json);
-        report_warnings(plan.source.manifest->warnings, flag(invocation, "strict"), context);
+        report_warnings(*plan.source.manifest, invocation, context);
+        check_manifest(*plan.source.manifest, context);
     }
     if (const auto given = invocation.settings.find("route"); given != invocation.settings.end()) {
         for (const std::string& route : given->second.values)

@@ -142,8 +142,12 @@ int list(const char* name, const Invocation& invocation, Context& context) {
     }
     table.print(invocation, context);
     if (functions.empty() && !flag(invocation, "quiet"))
-        context.err << (after.empty() ? "no functions yet: kvmserver deploy\n"
-                                      : fmt::format("no functions after {}\n", tinykvm::brief(after)));
+        context.err << (!after.empty() ? fmt::format("no functions after {}\n", tinykvm::brief(after))
+                        : platform->serves()
+                            ? fmt::format("no functions yet on {}: kvmserver deploy\n", platform->shown())
+                            : fmt::format("no functions in the store {}, which no daemon serves: "
+                                          "kvmserver deploy; KVMSERVER_STORE or --store names another\n",
+                                          platform->shown()));
     if (reply.contains("next") && !flag(invocation, "quiet"))
         context.err << fmt::format("there are more: kvmserver {} --limit {} --after {}\n", name, *limit,
                                    reply.at("next").get<std::string>());

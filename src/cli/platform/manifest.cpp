@@ -7,8 +7,9 @@
 #include <algorithm>
 #include <sstream>
 
-#include "src/cli/help/nearest.hpp"
+#include "src/cli/events/json_events.hpp"
 #include "src/cli/options/config_file.hpp"
+#include "src/cli/platform/platform.hpp"
 #include "src/daemon/function_settings.hpp"
 #include "src/store/errors.hpp"
 #include "tinykvm/base/error.hpp"
@@ -226,8 +227,8 @@ private:
     void warn_unknown(const toml::table& from, const std::string& prefix, const std::vector<std::string>& known) {
         for (const auto& [key, value] : from)
             if (const std::string name(key.str()); std::ranges::find(known, name) == known.end())
-                manifest_.warnings.push_back(fmt::format("{}unknown key '{}.{}'; ignored{}", where(value), prefix, name,
-                                                         did_you_mean(name, known)));
+                manifest_.unknown.push_back(
+                    {fmt::format("{}unknown key '{}.{}'", where(value), prefix, name), hint_in_section(name, known)});
     }
 
     Manifest& manifest_;
@@ -242,7 +243,7 @@ Manifest read_manifest(const std::filesystem::path& file) {
     manifest.folder = file.parent_path();
     // First read it as the other commands do, for the same messages if the file cannot be read or parsed.
     const ConfigFile config = read_config(file.string(), machine_options(), true);
-    manifest.warnings = config.warnings;
+    manifest.unknown = config.unknown;
     if (!config.run || config.run->program.empty())
         throw UserError(ExitCode::usage,
                         fmt::format("{}: [run] program is missing: what is to be deployed?", file.string()));
@@ -258,6 +259,12 @@ Manifest read_manifest(const std::filesystem::path& file) {
         throw UserError(ExitCode::usage, fmt::format("{}: a number is not finite", file.string()));
     }
     return manifest;
+}
+
+void report_warnings(const Manifest& manifest, const Invocation& invocation, Context& context) {
+    report_unknown(manifest.unknown, flag(invocation, kStrict.name), "--strict", context);
+    for (const std::string& warning : manifest.warnings)
+        warn(context, warning);
 }
 
 } // namespace kvmserver::cli::platform

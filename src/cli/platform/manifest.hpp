@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "src/cli/command.hpp"
+#include "src/cli/options/config_file.hpp"
 #include "src/store/functions/names.hpp"
 
 namespace kvmserver::cli::platform {
@@ -25,9 +27,13 @@ struct Manifest {
     std::vector<std::string> watch;   // globs that `dev --watch` watches; none: the whole folder
     std::string json;                 // the whole manifest, for the store
     std::vector<std::string> warnings;
+    std::vector<UnknownKey> unknown;
 };
 
 // Throws UserError with file and line for invalid TOML, for values of a wrong type, and if there is no program.
 Manifest read_manifest(const std::filesystem::path& file);
+
+// Prints the manifest's warnings. Throws UserError (usage) for an unknown key if kStrict is given.
+void report_warnings(const Manifest& manifest, const Invocation& invocation, Context& context);
 
 } // namespace kvmserver::cli::platform

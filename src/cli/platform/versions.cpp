@@ -12,6 +12,13 @@ namespace {
 using namespace platform;
 using nlohmann::json;
 
+// Why another digest will take its place soon. An older daemon does not tell.
+std::string soon_another(const json& version) {
+    return version.value("warms_up", false)         ? " (to be warmed up)"
+           : version.value("compress_later", false) ? " (to be compressed)"
+                                                    : "";
+}
+
 int versions(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "versions", "NAME", 1, 1);
     const json all =
@@ -26,7 +33,7 @@ int versions(const Invocation& invocation, Context& context) {
         table.add({fmt::format("v{}", version.at("version").get<std::uint64_t>()),
                    percent > 0 ? fmt::format("live {}%", percent) : version.at("state").get<std::string>(),
                    ago(version.at("created").get<std::string>()), bytes_text(version.at("bytes").get<std::uint64_t>()),
-                   version.at("snapshot").get<std::string>().substr(0, 7 + 12)});
+                   version.at("snapshot").get<std::string>().substr(0, 7 + 12) + soon_another(version)});
     }
     table.print(invocation, context);
     return 0;

@@ -119,6 +119,32 @@ TEST_CASE("tables of later commands are accepted") {
     CHECK(kvmserver_line("run p").action == "run");
 }
 
+TEST_CASE("variables of [function.env] are the program's in run, and replaceable in a snapshot") {
+    const Folder folder;
+    folder.write("kvmserver.toml", "env = ['A=file']\n[function.env]\nA = 'other'\nGREETING = 'Hello'\nLONG = '" +
+                                       std::string(5000, 'x') + "'\n[run]\nprogram = 'p'\n");
+    const Outcome run = kvmserver_line("run");
+    REQUIRE(run.options.env.size() == 3);
+    CHECK(run.options.env[0] == "A=file"); // an option wins
+    CHECK(run.options.env[1] == "GREETING=Hello");
+    const Outcome snapshot = kvmserver_line("snapshot -o x.snap --env A=1");
+    CHECK(snapshot.options.late_env == std::vector<std::string>{"GREETING=Hello"});
+    REQUIRE(snapshot.options.env.size() == 2); // too long for the room that there is
+    CHECK(snapshot.options.env[1].starts_with("LONG="));
+    CHECK(kvmserver_line("run q").options.env.size() == 1); // another program's
+    CHECK(kvmserver_line("run --env GREETING=Hi").options.env[0] == "GREETING=Hi");
+    folder.write("kvmserver.toml", "[function.env]\nA = 1\n[run]\nprogram = 'p'\n");
+    CHECK(kvmserver_line("run").err ==
+          "kvmserver: kvmserver.toml:2: function.env.A must be a string, not an integer\n");
+}
+
+TEST_CASE("an option below a section is told where it belongs") {
+    const Folder folder;
+    folder.write("kvmserver.toml", "[run]\nprogram = 'p'\nallow-write = ['/']\n");
+    CHECK(kvmserver_line("run").err == "kvmserver: kvmserver.toml:3: unknown key 'run.allow-write'; ignored; options "
+                                       "stand first, above the sections\n");
+}
+
 TEST_CASE("unknown keys are warnings, with the nearest name") {
     const Folder folder;
     struct Row {

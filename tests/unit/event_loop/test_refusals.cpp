@@ -44,3 +44,10 @@ TEST_CASE("a program that asks for ever does not fill the memory nor the log") {
         refusals.add("--allow-write=/x" + std::to_string(i) + " would allow it");
     CHECK(refusals.advice().back().ends_with("# and 470 more"));
 }
+
+TEST_CASE("no permission is advised where another program was to be started, which none allows") {
+    Refusals refusals;
+    refusals.add("--allow-read=/root/.pyenv/libexec/pyenv would allow it");
+    refusals.none_would_help();
+    CHECK(refusals.advice().empty());
+}

@@ -85,7 +85,7 @@ TEST_CASE("inspect names what a snapshot holds") {
           "folder       /work\n", "environment  PATH HOME\n",
           "permissions  read /a /b; write /w; env LC_*; connect localhost:5432; listen "
           ":8080; volume /host:/guest:wx\n",
-          "listeners    127.0.0.1:8080 unix:/tmp/s\n", "threads      11\n", "image 1.2 MB, stored ", "in 1 chunks\n",
+          "listeners    127.0.0.1:8080 unix:/tmp/s\n", "threads      11\n", "image 1.2 MiB, stored ", "in 1 chunks\n",
           "handle       4 file /etc/passwd\n", "handle       6 memfd shm\n", "CPU          x86-64 ("})
         CHECK_THAT(text, Contains(part));
     CHECK(text.find("compatible") == std::string::npos);
