@@ -260,7 +260,7 @@ int deploy(const Invocation& invocation, Context& context) {
     const Connection::Later later = plan.source.manifest ? platform->later() : Connection::Later{};
     // A machine that keeps its state would keep it without the warm-up.
     const bool behind = later.takes_warmed && activate && !plan.source.manifest->kept;
-    SnapshotFile file(plan.source, quiet, context, later.compresses ? Compress::in_a_hurry : Compress::fully,
+    SnapshotFile file(plan.source, talk(invocation), context, later.compresses ? Compress::in_a_hurry : Compress::fully,
                       behind ? WarmUp::behind : WarmUp::first);
     if (file.hurried())
         plan.body["compress_later"] = true;
@@ -304,7 +304,7 @@ int deploy(const Invocation& invocation, Context& context) {
 
 Command deploy_command() {
     std::vector<OptionSpec> all(std::begin(kOwn), std::end(kOwn));
-    for (const OptionSpec& spec : options_with_events({kDryRun, kMessage}))
+    for (const OptionSpec& spec : options_with_events({kVerbose, kDryRun, kMessage}))
         all.push_back(spec);
     return {.name = "deploy",
             .synopsis = "[FILE]",
