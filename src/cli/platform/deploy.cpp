@@ -181,7 +181,8 @@ void print_live(Connection& platform, const std::string& what, const json& resul
     }
     const PublicUrl url = platform.public_url(routes.front());
     context.out << fmt::format("{} live {}\n", what, url.text());
-    if (const std::string by_address = url_by_address(url); !quiet && !by_address.empty())
+    const bool is_new = result.at("version") == 1; // whoever deploys again knows how to reach it
+    if (const std::string by_address = url_by_address(url); is_new && !quiet && !by_address.empty())
         context.err << fmt::format(
             "kvmserver: names below .localhost do not resolve here; curl and browsers know them. "
             "Other programs use {} with the header Host: {}\n",
