@@ -169,7 +169,7 @@ std::string warm_up_text(std::uint64_t sent, std::uint64_t kept, const std::stri
     if (kept == 0)
         return fmt::format("{} made an invocation no cheaper ({} of CPU); the state before them is saved", requests,
                            ms(cold_ns));
-    const std::string which = kept == sent ? "" : fmt::format(", the state after {} is saved", kept);
+    const std::string which = kept == sent ? "" : fmt::format(", saved after {}", kept);
     return fmt::format("{}{}: an invocation takes {} of CPU, {} without warm-up", requests, which, ms(ns), ms(cold_ns));
 }
 

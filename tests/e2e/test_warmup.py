@@ -49,7 +49,7 @@ def test_what_it_did_is_told_in_one_line(tmp_path: pathlib.Path) -> None:
     made = snapshot(server_of(20, 20), tmp_path / "app.snap", "-w", "auto", "--warmup-path", "/warm?me")
     lines = [line for line in made.error.splitlines() if "warm" in line]
     assert len(lines) == 1, made.error
-    found = re.fullmatch(r"kvmserver: node: warm-up: (\d+) requests to /warm\?me(?:, the state after (\d+) is saved)?: "
+    found = re.fullmatch(r"kvmserver: node: warm-up: (\d+) requests to /warm\?me(?:, saved after (\d+))?: "
                          r"an invocation takes ([\d.]+) ms of CPU, ([\d.]+) ms without warm-up", lines[0])  # fmt: skip
     assert found and float(found[3]) < 10 <= float(found[4]), lines  # of CPU: less than 20 where others run
     assert 20 <= int(found[2] or found[1]) <= int(found[1]), lines
