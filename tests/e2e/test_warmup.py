@@ -161,7 +161,7 @@ def test_deploy_warms_up_unless_the_manifest_says_otherwise(tmp_path: pathlib.Pa
     (tmp_path / "w.http").write_text("GET /of-file\n")
     done = kvmserver("deploy", tmp_path, "--store", tmp_path / "store")
     assert done.status == 0, done.error
-    told = re.findall(r"warm-up: \d+ requests (to [^\s:]+)", done.out + done.err)
+    told = re.findall(r"warm-up: \d+ requests (to [^\s:,]+)", done.out + done.err)
     assert told == ([expected] if expected else [])
 
 
