@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Shows what kvmserver does, on two small servers: sets up, builds, makes a snapshot of each, serves it with
-# a clean machine for every connection, sends real requests, and stops.
+# a clean machine for every connection, sends real requests, deploys a function, changes it, rolls it back, and stops.
+# The first time takes some minutes of compiling (13 on two busy processors), then it is about a minute.
 #   scripts/demo.sh            stops everything at the end
 #   scripts/demo.sh --keep     leaves the Node server serving, and says how to stop it
 set -euo pipefail
@@ -42,6 +43,32 @@ quietly() {  # WHAT COMMAND...
     say "$what ... (output: ${log#"$root"/})"
     "$@" >"$log" 2>&1 || { tail -n 20 "$log" >&2; die "$what failed"; }
     say "done in $((SECONDS - started)) s"
+}
+
+# The same for a build: shows how far ninja is, "[n/m]". A terminal gets one line that is rewritten, anything else a line
+# for each tenth.
+built() {  # WHAT COMMAND...
+    local what=$1 log started=$SECONDS
+    shift
+    log=$work/${what// /-}.log
+    say "$what ... (output: ${log#"$root"/})"
+    "$@" 2>&1 | tee "$log" | progress || { tail -n 20 "$log" >&2; die "$what failed"; }
+    say "done in $((SECONDS - started)) s"
+}
+
+progress() {
+    local line tenth told=0
+    while IFS= read -r line; do
+        [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] || continue
+        tenth=$((BASH_REMATCH[1] * 10 / BASH_REMATCH[2]))
+        if [[ -t 1 ]]; then
+            printf '\r\033[K   %s' "${BASH_REMATCH[0]}"
+        elif ((tenth > told)); then
+            say "${BASH_REMATCH[0]}"
+        fi
+        told=$tenth
+    done
+    [[ ! -t 1 ]] || printf '\r\033[K'
 }
 
 free_port() { $python -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
@@ -106,15 +133,45 @@ exits_per_request() {  # PID URL
         sh -c "for i in \$(seq 100); do curl -fsS -o /dev/null -H 'Connection: close' '$2'; done" >/dev/null 2>&1 || true
     count=$(grep kvm_userspace_exit "$out" 2>/dev/null | cut -d, -f 1)
     if [[ $count =~ ^[0-9]+$ ]]; then
-        echo "$((count / 100)).$(((count % 100) / 10)) exits a request (100 requests)"
+        printf '%d.%02d a request: how often a request makes the processor leave its machine for kvmserver\n' \
+            $((count / 100)) $((count % 100))
     else
         echo "not counted: perf is not permitted here"
     fi
 }
 
+# event FILE TEXT: the message with this text among the events of --json.
+event() {
+    $python -c '
+import json, sys
+
+for event in map(json.loads, open(sys.argv[1])):
+    if event["event"] == "message" and sys.argv[2] in event["text"]:
+        print(event["text"])' "$@"
+}
+
+# How long each phase took, of the events on stdin.
+phases_of() {
+    $python -c '
+import json, sys
+
+seconds = {}
+for line in sys.stdin:
+    event = json.loads(line)
+    if event["event"] == "phase" and event["state"] == "done":
+        took, sent = event["seconds"], event.get("done")
+        seconds[event["phase"]] = f"{took:.1f} s" + (f", {sent:,} requests" if sent else "")
+for phase, text in [("boot", "boot, until it waited for its first connection"),
+                    ("warm-up", "warm-up: caches are filled, and code is compiled, before the machine is saved"),
+                    ("check", "check that a clean machine answers"),
+                    ("save", "compress the file hard (deploy does this later, in the background)")]:
+    if phase in seconds:
+        print(f"   {seconds[phase]:<22} {text}")'
+}
+
 # show NAME WORDS...: one program from its plain form to a restored snapshot.
 show() {
-    local name=$1 path=$2 port url snapshot milliseconds started pid bare_port
+    local name=$1 path=$2 port url snapshot pid bare_port
     local program=("${@:3}")
     snapshot=$work/$name.snap
 
@@ -130,16 +187,13 @@ show() {
     kill "$pid"
     wait "$pid" 2>/dev/null || true
 
-    title "$name: boot it in a machine, save the machine"
+    title "$name: boot it in a machine, warm it up, save the machine"
     port=$(free_port)
-    say "\$ kvmserver snapshot --allow-all -o $name.snap $path $port"
-    started=$(date +%s%N)
-    "$kvmserver" snapshot -v --allow-all -o "$snapshot" "${program[@]}" "$port" >"$work/$name.out" 2>"$work/$name.err" ||
-        { cat "$work/$name.err" >&2; die "no snapshot"; }
-    milliseconds=$((($(date +%s%N) - started) / 1000000))
-    say "$(tail -n 1 "$work/$name.out")"
-    say "$(grep -o -m 1 'booted in [0-9.]* ms' "$work/$name.err" || echo booted) until it waited for its first connection;" \
-        "with saving (compression) $milliseconds ms"
+    say "\$ kvmserver snapshot --allow-all -w auto -o $name.snap $path $port"
+    "$kvmserver" snapshot --json --allow-all -w auto -o "$snapshot" "${program[@]}" "$port" >"$work/$name.events" ||
+        { cat "$work/$name.events" >&2; die "no snapshot"; }
+    phases_of <"$work/$name.events"
+    say "$(event "$work/$name.events" ': warm-up: ')"
     say "the file has $(size_of "$snapshot")"
 
     title "$name: serve it, a clean machine for every connection"
@@ -161,11 +215,56 @@ show() {
 }
 
 mkdir -p "$work"
-title "Set up and build"
+# deploy_demo: a function in a store of its own: deployed, changed, rolled back.
+deploy_demo() {
+    local port store=$work/store folder=$work/hello pid url
+    rm -rf "$store" "$folder"
+    port=$(free_port)
+    url=http://hello.localhost:$port
+    title "A function: deploy it, change it, roll it back"
+    say "\$ kvmserver serve --listen 127.0.0.1:$port &"
+    "$kvmserver" serve --store "$store" --listen "127.0.0.1:$port" >"$work/serve.out" 2>"$work/serve.err" &
+    pid=$!
+    pids+=("$pid")
+    wait_for_line "$work/serve.out" '^Serving' "$pid" "$work/serve.err"
+    say "\$ kvmserver init --template c hello && cd hello"
+    "$kvmserver" init --template c "$folder" >"$work/init.out" 2>&1 || { cat "$work/init.out" >&2; die "init failed"; }
+    deployed "$store" "$folder"
+    say "\$ curl $url          $(curl -fsS "$url")"
+    say "\$ sed -i s/Hello/Hi/ server.c"
+    sed -i s/Hello/Hi/ "$folder/server.c"
+    deployed "$store" "$folder"
+    say "\$ curl $url          $(curl -fsS "$url")"
+    say "\$ kvmserver rollback hello"
+    say "$("$kvmserver" rollback hello -y --store "$store")"
+    say "\$ curl $url          $(curl -fsS "$url")     <- the first version again, at once"
+    kill "$pid"
+    wait "$pid" 2>/dev/null || true
+}
+
+deployed() {  # STORE FOLDER
+    say "\$ kvmserver deploy"
+    "$kvmserver" deploy "$2" --store "$1" >"$work/deploy.out" 2>"$work/deploy.err" ||
+        { cat "$work/deploy.err" >&2; die "deploy failed"; }
+    say "$(cat "$work/deploy.out")"
+}
+
+# Waits until a line of FILE is like PATTERN: file, pattern, process id, file with its messages.
+wait_for_line() {
+    local _
+    for _ in $(seq 600); do
+        ! grep -q "$2" "$1" || return 0
+        kill -0 "$3" 2>/dev/null || { cat "$4" >&2; die "the process ended"; }
+        sleep 0.05
+    done
+    die "$1 never says $2"
+}
+
+title "Set up and build (the first time some minutes, 13 on two busy processors)"
 quietly "set up" scripts/setup.sh --demo
 [[ -e /dev/kvm ]] || die "/dev/kvm is missing: this machine offers no KVM"
 [[ -r /dev/kvm && -w /dev/kvm ]] || die "/dev/kvm is not permitted: sudo usermod -aG kvm \$USER, then log in again"
-quietly "build" scripts/build.sh kvmserver
+built "build" scripts/build.sh kvmserver
 quietly "sample programs" scripts/functions.sh c-epoll node-http
 mapfile -t node < <($python -c '
 import json, sys
@@ -176,13 +275,15 @@ for program in json.load(open(sys.argv[1])):
 show c-epoll c-epoll build/functions/c-epoll/c-epoll
 show node-http "node server.js" "${node[@]}"
 
-title "Time from the start of the process to its first reply (best of five, one after the other)"
+title "Time from the start of a new process to its first reply (best of five, one after the other)"
 port=$(free_port)
 bare=$(first_reply "$port" "${node[@]}" "$port")
 port=$(free_port)
 restored=$(first_reply "$port" "$kvmserver" snaprun -e --listen "127.0.0.1:$port" "$work/node-http.snap")
 say "node server.js                  $bare ms"
 say "kvmserver snaprun -e            $restored ms     <- $($python -c "print(f'{$bare / $restored:.1f}')") times as fast"
+
+deploy_demo
 
 if ((keep)); then
     title "Still serving"
@@ -195,3 +296,9 @@ else
     title "Done"
     say "everything is stopped; the files are in ${work#"$root"/}"
 fi
+title "Next"
+say "your first function, as above, in a folder of your own:    README.md#your-first-function"
+say "    export PATH=${build}/bin:\$PATH"
+say "    kvmserver serve &"
+say "    kvmserver init --template node hello && cd hello && kvmserver deploy    # all templates: init --list"
+say "step by step, with a fault, its rollback and a database:   docs/TUTORIAL.md"

@@ -1,7 +1,11 @@
 // .../env and .../secrets
+#include <fmt/format.h>
+
 #include "src/admin/handlers.hpp"
+#include "src/common/environment.hpp"
 #include "src/common/time_text.hpp"
 #include "src/ops/json.hpp"
+#include "src/ops/manifest.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/functions/secrets.hpp"
 
@@ -20,21 +24,42 @@ std::string value_of(Call& call) {
     return value;
 }
 
-void reply_done(Call& call, const char* did, const std::string& name) {
+void reply_done(Call& call, const char* did, const std::string& name, const std::vector<std::string>& warnings = {}) {
     call.api.changed();
-    call.reply(200, {{"function", function_of(call)}, {did, name}});
+    json reply{{"function", function_of(call)}, {did, name}};
+    if (!warnings.empty())
+        reply["warnings"] = warnings;
+    call.reply(200, reply);
+}
+
+// Of live versions whose programs go on with the value that `name` had when they were booted.
+std::vector<std::string> copied_before(Call& call, const std::string& name) {
+    std::vector<std::string> warnings;
+    const store::FunctionDetails function = call.functions().describe(call.param("name"));
+    for (const store::VersionInfo& version : function.live_versions) {
+        const ops::ManifestFacts facts = ops::manifest_facts(version.manifest);
+        if (facts.after_restore.empty() && copies_environment(facts.program))
+            warnings.push_back(
+                fmt::format("{} v{}: {} has copied its environment when it started, so {} stays for it what it was at "
+                            "its boot{}",
+                            function.name, version.number, facts.program.substr(facts.program.rfind('/') + 1), name,
+                            facts.tcp ? "" : ": it needs [function.hooks] after-restore (docs/howto/secrets.md)"));
+    }
+    return warnings;
 }
 
 void set_env(Call& call, const std::optional<std::string>& value) {
     const std::string& variable = call.param("variable");
     call.functions().set_env(call.param("name"), variable, value, call.if_match());
-    reply_done(call, value ? "set" : "unset", variable);
+    reply_done(call, value ? "set" : "unset", variable, copied_before(call, variable));
 }
 
 void set_secret(Call& call, const std::optional<std::string>& value) {
     const std::string function = function_of(call);
-    store::Secrets(call.store(), call.who.author()).set(function, call.param("secret"), value, call.if_match());
-    reply_done(call, value ? "set" : "unset", call.param("secret"));
+    const std::string& name = call.param("secret");
+    store::Secrets(call.store(), call.who.author()).set(function, name, value, call.if_match());
+    reply_done(call, value ? "set" : "unset", name,
+               function.empty() ? std::vector<std::string>{} : copied_before(call, name));
 }
 
 // Sets a secret for all functions: its value, the tenants' functions that are granted it, or both.

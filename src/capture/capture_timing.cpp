@@ -25,25 +25,32 @@ constexpr const char* kWarmUp = "warm-up";
 constexpr const char* kWarmingUp = "warming up";
 
 // Image of a machine that continued from `image` for `rounds` more of the warm-up requests; null when one of them
-// failed.
+// failed, which has been logged then. `before`: requests before these.
 std::shared_ptr<MachineImage> later_image(const Setup& setup, const Options& options,
-                                          const std::shared_ptr<const MachineImage>& image, unsigned rounds) {
+                                          const std::shared_ptr<const MachineImage>& image, unsigned rounds,
+                                          std::uint64_t before, const std::shared_ptr<HiddenOutput>& hidden) {
     Booted further;
+    further.hidden = hidden;
     further.loop = std::make_unique<EventLoop>(*setup.listeners, note_line);
     further.machine = Machine::clone(setup.env, image, *further.loop, ResetStrategy::working_set);
-    const auto quiet = [&] { return run_out_timers(further, options) == LoopEnd::quiescent; };
+    const auto run_out = [&] {
+        if (run_out_timers(further, options) != LoopEnd::quiescent)
+            throw UserError(ExitCode::failure,
+                            "the program does not wait for connections any more when its timers ran out");
+    };
     try {
         if (options.clock == "continues") { // a timer's garbage collection discards code; the last requests restore it
-            warm_up(further, options, 1);
-            if (!quiet())
-                return nullptr;
-            warm_up(further, options, rounds - 1);
+            warm_up(further, options, 1, {.before = before});
+            run_out();
+            warm_up(further, options, rounds - 1, {.before = before + options.warmup_requests.size()});
         } else {
-            warm_up(further, options, rounds);
-            if (!quiet())
-                return nullptr;
+            warm_up(further, options, rounds, {.before = before});
+            run_out();
         }
-    } catch (const UserError&) {
+    } catch (const UserError& error) {
+        if (hidden)
+            hidden->show_last(); // unless that is done already
+        note_line(fmt::format("{}: {}", program_name(setup.program), error.what()));
         return nullptr;
     }
     return renumber(*std::move(*further.machine).into_image(), {});
@@ -74,20 +81,22 @@ std::string ms(std::uint64_t ns) { return fmt::format("{:.2f} ms", static_cast<d
 // Candidate moments for the image, each some requests later than the one before. Keeps the cheapest.
 class Moments {
 public:
-    Moments(const Setup& setup, const Options& options, std::shared_ptr<MachineImage> first, Statuses statuses)
-        : setup_(setup), options_(options), statuses_(std::move(statuses)), best_(first), last_(std::move(first)),
-          best_ns_(measured(setup, options, best_, statuses_).ns) {}
+    // `sent`: requests before the first moment, for the progress.
+    Moments(const Setup& setup, const Options& options, std::shared_ptr<MachineImage> first, Statuses statuses,
+            std::uint64_t sent, std::shared_ptr<HiddenOutput> hidden)
+        : setup_(setup), options_(options), statuses_(std::move(statuses)), sent_(sent), hidden_(std::move(hidden)),
+          best_(first), last_(std::move(first)), best_ns_(measured(setup, options, best_, statuses_).ns) {}
 
     // Measures after `rounds` more rounds. False when the program no longer answers.
     bool measure_after(unsigned rounds) {
-        last_ = later_image(setup_, options_, last_, rounds);
+        last_ = later_image(setup_, options_, last_, rounds, sent_ + requests_, hidden_);
         if (!last_)
             return false;
         requests_ += rounds * options_.warmup_requests.size();
         tell_phase(options_, {.name = kWarmUp,
                               .what = kWarmingUp,
-                              .detail = fmt::format("{} requests, {} each at best", requests_, ms(*best_ns_)),
-                              .done = requests_});
+                              .detail = fmt::format("request {}, {} each at best", sent_ + requests_, ms(*best_ns_)),
+                              .done = sent_ + requests_});
         const auto [now, statuses] = measured(setup_, options_, last_, statuses_);
         if (options_.verbose.general)
             note_line(fmt::format("{}: after {} requests more an invocation would take {} of CPU (before: {})",
@@ -104,6 +113,7 @@ public:
     }
 
     std::optional<std::uint64_t> best_ns() const { return best_ns_; } // nullopt: the first image did not answer
+    std::uint64_t requests() const { return requests_; }              // that were answered, after the first moment
     std::uint64_t requests_of_best() const { return requests_of_best_; }
     std::shared_ptr<MachineImage> best() { return std::move(best_); }
 
@@ -121,6 +131,8 @@ private:
     const Setup& setup_;
     const Options& options_;
     const Statuses statuses_; // expected of replies
+    const std::uint64_t sent_;
+    const std::shared_ptr<HiddenOutput> hidden_;
     std::uint64_t requests_ = 0, requests_of_best_ = 0;
     std::shared_ptr<MachineImage> best_, last_;
     std::optional<std::uint64_t> best_ns_;
@@ -131,7 +143,8 @@ std::shared_ptr<MachineImage> image_about_now(const Setup& setup, const Options&
                                               std::shared_ptr<MachineImage> image) {
     if (booted.warm_ns == 0)
         return image;
-    Moments moments(setup, options, std::move(image), booted.warm_statuses);
+    Moments moments(setup, options, std::move(image), booted.warm_statuses,
+                    options.warmup * options.warmup_requests.size(), booted.hidden);
     const auto is_expensive = [&] {
         const std::uint64_t ns = *moments.best_ns();
         return ns > booted.warm_ns * kExpensiveFactor && ns > booted.warm_ns + kExpensiveNs;
@@ -148,6 +161,18 @@ std::string targets_of(const Options& options) {
     return all.size() == 1 ? all.front().target : fmt::format("{} targets", all.size());
 }
 
+// What --warmup auto did. All requests count that the program answered; those after the best moment are not in the
+// image.
+std::string warm_up_text(std::uint64_t sent, std::uint64_t kept, const std::string& targets, std::uint64_t ns,
+                         std::uint64_t cold_ns) {
+    const std::string requests = fmt::format("{} request{} to {}", sent, sent == 1 ? "" : "s", targets);
+    if (kept == 0)
+        return fmt::format("{} made an invocation no cheaper ({} of CPU); the state before them is saved", requests,
+                           ms(cold_ns));
+    const std::string which = kept == sent ? "" : fmt::format(", saved after {}", kept);
+    return fmt::format("{}{}: an invocation takes {} of CPU, {} without warm-up", requests, which, ms(ns), ms(cold_ns));
+}
+
 // Leaves out the warm-up requests that a trial does not answer: each is tried there first, because nobody has said that
 // it is safe for this program. Returns the others' statuses.
 Statuses leave_out_unanswered(const Setup& setup, Options& options, const std::shared_ptr<MachineImage>& image) {
@@ -162,6 +187,7 @@ Statuses leave_out_unanswered(const Setup& setup, Options& options, const std::s
             note_line(fmt::format("{}: no warm-up: the trial request {} got no answer; name a path that gets one "
                                   "(--warmup-path, or [function.hooks] health)",
                                   program_name(setup.program), request.name()));
+            trial.output().show_last();
         }
     }
     options.warmup_requests = std::move(answered);
@@ -169,7 +195,8 @@ Statuses leave_out_unanswered(const Setup& setup, Options& options, const std::s
 }
 
 // --warmup auto: sends more requests in each step until that no longer helps.
-std::shared_ptr<MachineImage> warmest_image(const Setup& setup, Options options, std::shared_ptr<MachineImage> image) {
+std::shared_ptr<MachineImage> warmest_image(const Setup& setup, Options options, std::shared_ptr<MachineImage> image,
+                                            const std::shared_ptr<HiddenOutput>& hidden) {
     // A step copies the image, which costs as much as some hundred requests. Four times as many in each step leave
     // half of the steps that twice as many take.
     constexpr unsigned kFirst = 8, kGrowth = 4, kMax = 2048, kMaxStepsWithoutGain = 2;
@@ -192,7 +219,7 @@ std::shared_ptr<MachineImage> warmest_image(const Setup& setup, Options options,
     if (statuses.empty())
         return image;
     std::uint64_t of_round = host_mono_ns() - begin;
-    Moments moments(setup, options, std::move(image), statuses);
+    Moments moments(setup, options, std::move(image), statuses, 0, hidden);
     if (!moments.best_ns())
         return moments.best();
     const std::uint64_t cold = *moments.best_ns();
@@ -217,8 +244,9 @@ std::shared_ptr<MachineImage> warmest_image(const Setup& setup, Options options,
             ++steps_without_gain;
         }
     }
-    note_line(fmt::format("{}: warm-up: after {} requests to {} an invocation takes {} of CPU, {} without", name,
-                          moments.requests_of_best(), targets_of(options), ms(*moments.best_ns()), ms(cold)));
+    note_line(fmt::format(
+        "{}: warm-up: {}", name,
+        warm_up_text(moments.requests(), moments.requests_of_best(), targets_of(options), *moments.best_ns(), cold)));
     return moments.best();
 }
 
@@ -243,8 +271,13 @@ std::string note_random_state(const Setup& setup, const Options& options, Machin
 Taken take_image(const Setup& setup, const Options& options, Booted booted, const OnImage& on_cold) {
     auto image = std::move(*booted.machine).into_image();
     booted.machine.reset();
+    const auto tell_hidden = [&] {
+        if (booted.hidden)
+            booted.hidden->tell_count();
+    };
     if (!options.warmup_auto) {
         image = image_about_now(setup, options, booted, std::move(image));
+        tell_hidden();
         note_random_state(setup, options, *image);
         return {std::move(image)};
     }
@@ -255,7 +288,8 @@ Taken take_image(const Setup& setup, const Options& options, Booted booted, cons
         logged = note_random_state(setup, options, *copy);
         on_cold(std::move(copy));
     }
-    image = warmest_image(setup, options, std::move(image));
+    image = warmest_image(setup, options, std::move(image), booted.hidden);
+    tell_hidden();
     const bool is_cold = image == cold.lock();
     if (!is_cold || !on_cold)
         note_random_state(setup, options, *image, logged);

@@ -1,6 +1,7 @@
 #include "src/capture/trial.hpp"
 #include "src/capture/warm_up.hpp"
 #include "src/event_loop/event_loop.hpp"
+#include "src/setup/report.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -27,11 +28,13 @@ MachineEnv trial_env(MachineEnv env) {
 } // namespace
 
 Trial::Trial(const Setup& setup, const Options& options, const std::shared_ptr<const MachineImage>& image)
-    : env_(trial_env(setup.env)), options_(options) {
+    : env_(trial_env(setup.env)), options_(options),
+      output_(std::make_shared<HiddenOutput>(program_name(setup.program))) {
     options_.limits.request_seconds = options_.limits.request_total_seconds = options_.limits.boot_seconds =
         kTrialSeconds;
     options_.on_phase = {}; // whoever tries tells of it
     clone_.loop = std::make_unique<EventLoop>(EventLoop::Own::dry, [](const std::string&) {});
+    clone_.loop->set_output(sink_of(output_));
     clone_.machine = Machine::clone(env_, image, *clone_.loop, ResetStrategy::working_set);
     clone_.machine->skip_time(kTrialLaterNs);
 }

@@ -25,11 +25,13 @@ public:
     std::optional<std::uint64_t> cost_ns();
     const std::vector<unsigned>& statuses() const { return clone_.warm_statuses; } // of the last answer() or cost_ns()
     const std::string& reply() const { return clone_.warm_reply; }                 // the last reply, or its beginning
+    HiddenOutput& output() { return *output_; } // nothing of it is shown unless the caller does
     tinykvm::Machine& machine() { return *clone_.machine; }
 
 private:
     tinykvm::MachineEnv env_;
     Options options_;
+    std::shared_ptr<HiddenOutput> output_;
     Booted clone_;
 };
 

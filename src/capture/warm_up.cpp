@@ -25,11 +25,25 @@ std::uint64_t seconds_ahead(const Options& options) {
     return options.clock == "continues" ? kContinuesSeconds : kShortLivedSeconds;
 }
 
-void warm_up_before(Booted& booted, const Options& options, unsigned rounds) {
+// `before`: rounds before these.
+void warm_up_before(Booted& booted, const Options& options, unsigned before, unsigned rounds) {
     if (rounds == 0)
         return;
-    const std::uint64_t least = warm_up(booted, options, rounds);
+    const std::uint64_t each = options.warmup_requests.size();
+    const std::uint64_t least =
+        warm_up(booted, options, rounds, {.before = before * each, .all = options.warmup * each});
     booted.warm_ns = booted.warm_ns == 0 ? least : std::min(least, booted.warm_ns);
+}
+
+std::string how_it_ended(const Stop& stop) {
+    return stop.kind == StopKind::exited ? fmt::format("exited with status {}", stop.status) : stop.report;
+}
+
+// What the program printed last tells why it did not answer.
+[[noreturn]] void fail(const Booted& booted, ExitCode code, const std::string& why) {
+    if (booted.hidden)
+        booted.hidden->show_last();
+    throw UserError(code, "warm-up: " + why);
 }
 
 } // namespace
@@ -43,31 +57,33 @@ std::uint64_t warm_up_once(Booted& booted, const Options& options, const WarmupR
     if (reply.end == LoopEnd::stopped || reply.end == LoopEnd::timeout)
         report_refusals("warm-up", *booted.loop);
     if (reply.end == LoopEnd::stopped)
-        throw UserError(ExitCode::failure, "warm-up: the program ended while it answered " + request.name() + ": " +
-                                               booted.loop->stop().report);
+        fail(booted, ExitCode::failure,
+             "the program ended while it answered " + request.name() + ": " + how_it_ended(booted.loop->stop()));
     if (reply.end == LoopEnd::timeout)
-        throw UserError(ExitCode::unreachable, "warm-up: the program did not answer " + request.name() +
-                                                   " and close: it " +
-                                                   overrun_text(booted.loop->overrun(), options.limits));
+        fail(booted, ExitCode::unreachable,
+             "the program did not answer " + request.name() + " and close: it " +
+                 overrun_text(booted.loop->overrun(), options.limits));
     if (!settle(*booted.machine, *booted.loop, options.limits.boot_seconds))
-        throw UserError(ExitCode::failure, "warm-up: the program does not wait for connections any more");
+        fail(booted, ExitCode::failure, "the program does not wait for connections any more");
     return took;
 }
 
-std::uint64_t warm_up(Booted& booted, const Options& options, unsigned rounds) {
-    const std::uint64_t each = options.warmup_requests.size(), all = rounds * each;
+std::uint64_t warm_up(Booted& booted, const Options& options, unsigned rounds, const WarmUpCount& told) {
+    if (booted.hidden && rounds > 0)
+        booted.loop->set_output(sink_of(booted.hidden));
     std::uint64_t least = 0;
-    for (std::uint64_t round = 0, sent = 0; round < rounds; ++round) {
+    for (std::uint64_t round = 0, sent = told.before; round < rounds; ++round) {
         std::uint64_t took = 0;
         booted.warm_statuses.clear();
         for (const WarmupRequest& request : options.warmup_requests) {
             ++sent;
-            if (all > 1)
+            if (told.all != 1)
                 tell_phase(options, {.name = "warm-up",
                                      .what = "warming up",
-                                     .detail = fmt::format("request {} of {}", sent, all),
+                                     .detail = told.all > 0 ? fmt::format("request {} of {}", sent, told.all)
+                                                            : fmt::format("request {}", sent),
                                      .done = sent,
-                                     .all = all});
+                                     .all = told.all});
             took += warm_up_once(booted, options, request);
         }
         least = round == 0 ? took : std::min(least, took);
@@ -88,13 +104,15 @@ bool prepare_for_image(Booted& booted, const Options& options, const std::string
                            : options.warmup >= kEnoughToOptimise ? options.warmup / 10 * 9
                                                                  : std::min(options.warmup, 2u);
     if (!options.warmup_auto)
-        warm_up_before(booted, options, options.warmup - after);
+        warm_up_before(booted, options, 0, options.warmup - after);
     booted.end = run_out_timers(booted, options);
     if (booted.end == LoopEnd::quiescent) {
         if (!options.warmup_auto)
-            warm_up_before(booted, options, after);
+            warm_up_before(booted, options, options.warmup - after, after);
         return true;
     }
+    if (booted.hidden)
+        booted.hidden->show_last();
     const std::string when = fmt::format(
         "when its timers of the next {} s ran out, as they have when its image is used: a server must go on "
         "waiting for connections",

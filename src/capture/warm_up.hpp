@@ -10,7 +10,12 @@ namespace kvmserver {
 
 // Sends the warm-up requests one after another, in `rounds`, so that what they warm is in the image. Returns the CPU
 // time of the cheapest round in nanoseconds; 0 when there were none. Throws UserError when a request is not answered.
-std::uint64_t warm_up(Booted& booted, const Options& options, unsigned rounds);
+// From now on the program's output goes to `booted.hidden`, of which the last lines are shown before that error.
+// `told`: requests before these, and of all rounds (0: unknown), for the phase that it tells.
+struct WarmUpCount {
+    std::uint64_t before = 0, all = 0;
+};
+std::uint64_t warm_up(Booted& booted, const Options& options, unsigned rounds, const WarmUpCount& told = {});
 // Sends one of them. Returns its CPU time in nanoseconds; its reply and status are in `booted`. Throws as warm_up().
 std::uint64_t warm_up_once(Booted& booted, const Options& options, const WarmupRequest& request);
 

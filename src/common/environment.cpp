@@ -9,4 +9,9 @@ std::string environment_variable(const char* name) {
     return value ? value : "";
 }
 
+bool copies_environment(const std::string& program) {
+    const std::string name = program.substr(program.rfind('/') + 1);
+    return name.starts_with("python") || name == "java";
+}
+
 } // namespace kvmserver

@@ -20,6 +20,7 @@
 
 #include "src/common/clock.hpp"
 #include "src/common/random_hex.hpp"
+#include "src/daemon/hook_request.hpp"
 #include "src/daemon/request_traces.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -294,6 +295,11 @@ std::unique_ptr<http::Lease> Service::connect(const http::RequestInfo& request,
         request::Circumstances of;
         of.function = destination->function;
         waiter->failed(problem_for(request::Outcome::not_live, of));
+        return nullptr;
+    }
+    if (const std::string& hook = version->facts().given->after_restore;
+        is_hook_request(request.head.method, request.head.path, hook)) {
+        waiter->failed(hook_refused(hook, destination->function));
         return nullptr;
     }
     return pool_.submit(version,

@@ -86,6 +86,9 @@ public:
         if (keep_refusals_)
             refusals_.none_would_help();
     }
+    const tinykvm::OutputSink* output() const override { return output_ ? &output_ : nullptr; }
+    // Gives the program's output from now on to `sink`; empty: to the process's stdout and stderr.
+    void set_output(tinykvm::OutputSink sink) { output_ = std::move(sink); }
     // Refusals are kept until the machine serves.
     void keep_refusals(bool keep) { keep_refusals_ = keep; }
     void set_exists(std::function<bool(const std::string&)> exists) { refusals_.set_exists(std::move(exists)); }
@@ -157,6 +160,7 @@ private:
     std::uint64_t request_begin_ns_ = 0;
     std::uint64_t alive_ns_ = 0; // when the machine last waited, or sent something
     Refusals refusals_;
+    tinykvm::OutputSink output_;
     bool keep_refusals_ = false;
     bool accepting_ = false;
     bool stop_at_arrival_ = false;

@@ -50,6 +50,9 @@ std::string path(const json& value, const std::string& name) {
 ManifestFacts manifest_facts(const std::string& text_of_manifest) {
     const json top = parse(text_of_manifest);
     ManifestFacts facts;
+    if (const auto run = top.find("run"); run != top.end() && run->is_object())
+        if (const auto program = run->find("program"); program != run->end() && program->is_string())
+            facts.program = program->get<std::string>(); // only for advice: a snapshot has its program in it
     const json* function = table(top, "function", "function");
     if (!function)
         return facts;
@@ -78,7 +81,7 @@ ManifestFacts manifest_facts(const std::string& text_of_manifest) {
         if (const auto at = hooks->find("health"); at != hooks->end() && *at != "")
             facts.health = path(*at, "function.hooks.health");
         if (const auto at = hooks->find("after-restore"); at != hooks->end() && *at != "")
-            path(*at, "function.hooks.after-restore"); // goes into a request's first line as well
+            facts.after_restore = path(*at, "function.hooks.after-restore");
     }
     return facts;
 }

@@ -10,11 +10,12 @@
 
 namespace kvmserver::ops {
 
-// Values of [function]; empty if absent.
+// Values of [function], and `program` of [run]; empty if absent.
 struct ManifestFacts {
+    std::string program;
     std::optional<std::vector<store::Route>> routes;
     std::map<std::string, std::string> env;
-    std::string health;                // path
+    std::string health, after_restore; // paths
     bool tcp = false;                  // protocol = "tcp"
     std::vector<ListenAddress> listen; // of a TCP function
 };

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "src/capture/large_pages.hpp"
+#include "src/common/environment.hpp"
 #include "src/runner/request_machine.hpp"
 #include "src/setup/report.hpp"
 #include "src/snapshot/cpu_check.hpp"
@@ -75,7 +76,9 @@ Restored::Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache
     image_ = from_state(state, memory_, *setup_->policy, warnings);
     for (const std::string& warning : warnings)
         note_line(warning);
-    env_problems_ = set_late_env(*image_, *memory_, options.env);
+    const std::string& program = setup_->program.path;
+    env_problems_ = set_late_env(*image_, *memory_, options.env,
+                                 copies_environment(program) ? program.substr(program.rfind('/') + 1) : "");
     make_lazy(*image_, *memory_, setup_->env.kind.pvm_entry);
     loader_->map_cold_chunks();
     if (change) {

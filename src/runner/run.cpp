@@ -50,7 +50,10 @@ int run_kept(const Setup& setup, const Options& options, GdbServer* gdb) {
     }
     if (options.warmup_auto)
         note_line("--warmup auto: this machine keeps its state and warms up as it is used");
-    warm_up(booted, options, options.warmup);
+    warm_up(booted, options, options.warmup, {.all = options.warmup * options.warmup_requests.size()});
+    booted.loop->set_output({}); // what it prints from now on is of requests of others
+    if (booted.hidden)
+        booted.hidden->tell_count();
     announce(setup, options, booted.seconds, "booted");
     WorkerStats stats;
     const int code = serve_kept(setup, *booted.machine, *booted.loop, stats);

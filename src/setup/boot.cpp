@@ -17,6 +17,8 @@ Booted boot_program(const Setup& setup, const Options& options, BootTerms terms)
     tell_phase(options, {.name = "boot", .what = "booting " + name});
     booted.loop = std::make_unique<EventLoop>(*setup.listeners, note_line);
     booted.loop->keep_refusals(true);
+    if (!options.verbose.general)
+        booted.hidden = std::make_shared<HiddenOutput>(name);
     booted.loop->set_exists([&policy = *setup.policy](const std::string& path) { return policy.is_on_host(path); });
     booted.machine = Machine::boot(setup.env, setup.program, *booted.loop);
     if (terms.debugger) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "src/event_loop/event_loop.hpp"
+#include "src/setup/hidden_output.hpp"
 #include "src/setup/setup.hpp"
 
 namespace kvmserver {
@@ -16,9 +17,10 @@ struct Booted {
     int exit_code = 0;                // of the command, when there is no machine
     LoopEnd end = LoopEnd::quiescent; // how the boot ended
     double seconds = 0;
-    std::uint64_t warm_ns = 0;           // CPU time of the cheapest round of the warm-up; 0: no warm-up
-    std::string warm_reply;              // the last reply to a warm-up request, or its beginning
-    std::vector<unsigned> warm_statuses; // of the last round's replies; 0: one was not HTTP
+    std::uint64_t warm_ns = 0;            // CPU time of the cheapest round of the warm-up; 0: no warm-up
+    std::string warm_reply;               // the last reply to a warm-up request, or its beginning
+    std::shared_ptr<HiddenOutput> hidden; // gets its output during a warm-up; null: it is shown (-v)
+    std::vector<unsigned> warm_statuses;  // of the last round's replies; 0: one was not HTTP
 };
 
 struct BootTerms {

@@ -37,8 +37,10 @@ Phases::~Phases() {
     }
     ended_.notify_one();
     thread_.join();
-    if (drawn_)
+    if (drawn_) {
         put("\r\33[K");
+        note_progress_line(false);
+    }
 }
 
 void Phases::show(const std::string& what, const std::string& detail) {
@@ -57,6 +59,7 @@ void Phases::tell() {
         const double seconds = std::chrono::duration<double>(Clock::now() - phase_begin_).count();
         put(fmt::format("\r\33[K{}{}{}, {:.0f} s\r", what_, detail_.empty() ? "" : ": ", detail_, seconds));
         drawn_ = true;
+        note_progress_line(true);
     } else if (told_ != what_) {
         note_line(what_ + " ...");
         told_ = what_;

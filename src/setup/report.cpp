@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "tinykvm/base/text.hpp"
 
 namespace kvmserver {
@@ -16,14 +18,23 @@ NoteSink& note_sink() {
     return sink;
 }
 
+// Of the process, as stderr is. Phases writes it on a thread of its own.
+std::atomic<bool>& progress_line() {
+    static std::atomic<bool> drawn{false};
+    return drawn;
+}
+
 } // namespace
+
+void note_progress_line(bool drawn) { progress_line() = drawn; }
 
 void set_note_sink(NoteSink sink) { note_sink() = std::move(sink); }
 
 void note_line(const std::string& line) {
     if (const auto& note = note_sink().note)
         return note(printable(line));
-    const std::string text = "kvmserver: " + printable(line) + "\n" /* names and texts of the guest may be in it */;
+    const std::string text = (progress_line() ? "\r\33[Kkvmserver: " : "kvmserver: ") + printable(line) +
+                             "\n" /* names and texts of the guest may be in it */;
     (void)!::write(STDERR_FILENO, text.data(), text.size());
 }
 

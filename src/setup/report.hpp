@@ -14,6 +14,9 @@ void note_line(const std::string& line);
 // Of the process, as stderr is. Call it before threads exist that write diagnostics.
 void set_note_sink(NoteSink sink);
 
+// Says that a progress line stands on the terminal of stderr, or not any more: a diagnostic erases it first.
+void note_progress_line(bool drawn);
+
 // The program's name in messages: that of its script or file, without the folder.
 std::string program_name(const tinykvm::ProgramSpec& program);
 

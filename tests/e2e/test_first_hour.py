@@ -3,6 +3,8 @@ import contextlib
 import json
 import os
 import pathlib
+import pty
+import re
 import socket
 import subprocess
 import urllib.request
@@ -257,3 +259,32 @@ def test_a_program_that_cannot_be_snapshot_leads_to_what_to_do(store, folder) ->
     failed = kvmserver("deploy", "--store", store.path, cwd=folder)
     assert failed.status == FAILURE and f"`kvmserver dev --watch -v {folder}`" in failed.error and "nothing was stored" in failed.error, failed
     assert "false: exited with status 1 before it waited for a connection" in failed.err
+
+
+def test_how_to_reach_names_below_localhost_is_told_of_a_new_function_only(store, snapshots, program, serve) -> None:
+    snap = snapshots.of(program("c-epoll"))
+    serve()
+    names = pathlib.Path("/etc/nsswitch.conf")
+    words = [word for line in (names.read_text().splitlines() if names.exists() else []) if line.startswith("hosts:") for word in line.split()]
+    first, second = (store("deploy", snap, "--name", "hello") for _ in range(2))
+    assert ("names below .localhost do not resolve here" in first.err) == (not {"myhostname", "resolve"} & set(words)), first
+    assert "do not resolve" not in second.err, second
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_demo_shows_how_far_its_build_is(terminal: bool) -> None:
+    script = (harness.ROOT / "scripts/demo.sh").read_text()
+    functions = re.findall(r"^(?:progress|say)\(\) \{.*?\}$", script, re.DOTALL | re.MULTILINE)
+    feed = 'echo "ninja: Entering directory"; for i in $(seq 200); do echo "[$i/200] Building"; done'
+    ours, theirs = pty.openpty() if terminal else os.pipe()
+    subprocess.run(["bash", "-c", "\n".join(functions) + f"\n{{ {feed}; }} | progress"], stdout=theirs, check=True, timeout=harness.PATIENCE)
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):  # of a terminal whose other end is closed
+        while part := os.read(ours, 65536):
+            said += part
+    os.close(ours)
+    if terminal:
+        assert said.startswith(b"\r\x1b[K   [1/200]\r\x1b[K   [2/200]") and said.endswith(b"[200/200]\r\x1b[K") and b"\n" not in said
+    else:
+        assert said.decode() == "".join(f"   [{n}/200]\n" for n in range(20, 201, 20))

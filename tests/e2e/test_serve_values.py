@@ -1,6 +1,8 @@
 """Environment and secrets: with the after-restore hook, and where the program's own lie."""
 import contextlib
 import json
+import pathlib
+import re
 import sqlite3
 
 import harness
@@ -155,3 +157,83 @@ def test_what_cannot_be_read_now_stays_as_it_was(store, serve, node) -> None:
 def test_without_a_hook_nothing_is_sent(store, serve, node) -> None:
     store.deploy_probe(node, "shop", settings='[function.env]\nCOLOUR = "red"\n')
     assert serve().text("shop", "/values") == "null"
+
+
+DOCUMENT = pathlib.Path(__file__).parents[2] / "docs/howto/secrets.md"
+PYTHON = """
+import os, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        values = f'{os.environ.get("GREETING", "")}|{os.environ.get("KEY", "")}'.encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(values)))
+        self.end_headers()
+        self.wfile.write(values)
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def python_folder(folder: pathlib.Path, source: str, more: str, port: int) -> pathlib.Path:
+    (folder / "server.py").write_text(source)
+    (folder / "kvmserver.toml").write_text(f"""allow-listen = ["127.0.0.1:{port}"]
+allow-read = ["."]
+level = 1
+warmup = 0
+[run]
+program = "python3"
+args = ["server.py", "{port}"]
+[function]
+name = "greet"
+secrets = ["KEY", "API_TOKEN"]
+[function.env]
+GREETING = "Hi"
+{more}""")
+    return folder
+
+
+def test_a_program_that_has_copied_its_environment_is_named_when_a_value_is_set(store, serve, folder) -> None:
+    store.ok("deploy", python_folder(folder, PYTHON, "", harness.free_port()), "-q")
+    daemon = serve()
+    assert daemon.text("greet", "/") == "Hi|"
+    why = r"greet v1: python3 has copied its environment when it started, so {} stays for it what it was at its boot: " \
+          r"it needs \[function.hooks\] after-restore \(docs/howto/secrets.md\)\n"  # fmt: skip
+    done = store("env", "set", "greet", "GREETING=Hoi")
+    assert done.status == 0 and done.out == "Set GREETING\n" and re.fullmatch("kvmserver: " + why.format("GREETING"), done.err), done
+    done = store("secret", "set", "greet", "KEY", "--stdin", stdin=b"x")
+    assert done.out == "Set KEY\n" and re.fullmatch("kvmserver: " + why.format("KEY"), done.err), done
+    (warning,) = json.loads(store("secret", "set", "greet", "KEY", "--stdin", "--json", stdin=b"y").out)["warnings"]
+    assert re.fullmatch(why.format("KEY"), warning + "\n")
+    assert daemon.text("greet", "/") == "Hi|"  # as it was told
+    harness.wait_until(lambda: re.search(r"GREETING stays for the program what it was at its boot: python3\.\d+ copies", daemon.err), "the log says so")
+
+
+def test_the_hook_of_the_guide_takes_values_and_only_the_daemon_calls_it(store, serve, folder) -> None:
+    (source,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    (hook,) = re.findall(r"```toml\n(\[function.hooks\].*?)```", DOCUMENT.read_text(), re.DOTALL)
+    port = harness.free_port()
+    done = store("deploy", python_folder(folder, source.replace("8080", str(port)), hook, port))
+    assert done.status == 0 and "copied" not in done.err, done
+    daemon = serve()
+    assert daemon.text("greet", "/") == "Hi (token of 0 characters)\n"
+    done = store("env", "set", "greet", "GREETING=Hoi")
+    assert done.status == 0 and done.err == "", done
+    store.ok("secret", "set", "greet", "API_TOKEN", "--stdin", stdin=b"s3cret-value")
+    harness.wait_until(lambda: daemon.text("greet", "/") == "Hoi (token of 12 characters)\n", "the program has them")
+    for path in ("/restored", "/restored?x", "/%72estored"):
+        refused = daemon.ask("greet", path, method="POST", body=b'{"env": {"GREETING": "mine"}, "secrets": {}}')
+        assert refused.status == 404 and refused.problem["detail"] == "POST /restored is the after-restore hook of greet, which only the daemon calls."
+    assert daemon.ask("greet", "/restored/", method="POST", body=b"{}").status == 404  # by the program
+    assert daemon.ask("greet", "/restored").status == 200  # only POST is the hook's
+
+
+def test_snaprun_names_what_python_does_not_see(tmp_path) -> None:
+    (tmp_path / "server.py").write_text(PYTHON)
+    program = {"name": "greets", "lang": "Python", "argv": ["/usr/bin/python3", str(tmp_path / "server.py"), "{port}"], "cwd": "/", "env": {}, "serial": False}
+    made = harness.make_snapshot(program, tmp_path / "app.snap", "--late-env", "GREETING=Hi", "--level", "1")
+    assert made.status == 0, made
+    for value, warned in (("Hoi", True), ("Hi", False)):
+        with contextlib.closing(harness.Server(program, harness.SNAPRUN_E, "--env", f"GREETING={value}", snapshot=tmp_path / "app.snap")) as server:
+            assert server.get("/", "Connection: close") == b"Hi|"
+            assert ("GREETING stays for the program what it was at its boot" in server.err) == warned

@@ -82,7 +82,7 @@ def test_it_is_live_before_its_warm_up(store, serve, deploy, node) -> None:
     assert warm["snapshot"] != cold["snapshot"], deployed.err
     assert store.json("describe", "hello")["etag"] == etag
     assert daemon.text("hello", "/") == before
-    assert "warm-up: after" in deployed.err
+    assert "node: warm-up: " in deployed.err
     harness.wait_until(lambda: not versions(store)[0]["compress_later"], "it is compressed anew", PATIENCE)
     (last,) = versions(store)
     harness.wait_until(lambda: digests(store) == {last["snapshot"]}, "what is not needed any more is removed")

@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 
+#include "tinykvm/linux/output_sink.hpp"
 #include "tinykvm/linux/permissions.hpp"
 #include "tinykvm/linux/program_facts.hpp"
 #include "tinykvm/memory/guest_memory.hpp"
@@ -27,6 +28,8 @@ struct CallContext {
     std::function<void(const std::string&)> explain;
     // This machine's values for /proc/self.
     SelfFacts self = {};
+    // Gets what the program writes to stdout and stderr; null: the process's own streams do.
+    const OutputSink* output = nullptr;
     // Out: the missing permission, such as "--allow-read=/etc/passwd would allow it", with a guest path.
     std::string lacking = {};
     // Out, if the result is -kOwnPath: the canonical path, for the guest kernel.

@@ -154,7 +154,8 @@ std::int64_t call_pwritev(CallContext& call, const CallArgs& args) {
     if (info.synthetic || (info.kind == HandleKind::file && (info.flags & O_ACCMODE) == O_RDONLY))
         return -EBADF;
     std::uint64_t most = offset < 0 ? std::min(transfer.vector.bytes, kStreamBytes) : transfer.vector.bytes;
-    if (info.kind == HandleKind::stdio) {
+    const OutputSink* const sink = info.kind == HandleKind::stdio ? call.output : nullptr;
+    if (info.kind == HandleKind::stdio && !sink) {
         if (!ready(transfer.handle->file->fd(), POLLOUT))
             return -EAGAIN;
         if (!is_regular(transfer.handle->file->fd()))
@@ -163,6 +164,12 @@ std::int64_t call_pwritev(CallContext& call, const CallArgs& args) {
     const Buffers buffers = gather_vector(call.memory, transfer.vector, Access::read, most, Faults::partial);
     if (buffers.error != 0)
         return buffers.error;
+    if (sink) {
+        for (const iovec& run : buffers.runs)
+            (*sink)(info.path == "/dev/stderr" ? STDERR_FILENO : STDOUT_FILENO,
+                    {static_cast<const char*>(run.iov_base), run.iov_len});
+        return static_cast<std::int64_t>(buffers.bytes);
+    }
     if (offset < 0)
         return result_of(::writev(transfer.handle->file->fd(), buffers.runs.data(),
                                   static_cast<int>(std::min(buffers.runs.size(), kMaxIov))));

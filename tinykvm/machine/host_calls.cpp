@@ -175,6 +175,7 @@ std::optional<Stop> Machine::on_host_call() {
                     host_->note(line);
             },
             SelfFacts{shared_->pid, [this] { return maps_text(space_.regions()); }, [this] { return self_numbers(); }}};
+        context.output = host_->output();
         CallArgs args;
         args.nr = call.nr;
         std::copy(std::begin(call.arg), std::end(call.arg), args.arg.begin());
@@ -204,6 +205,9 @@ std::int64_t Machine::tell_own_path(const std::string& path) {
 bool Machine::trial_call(const abi::HostCall& call, std::int64_t& result) {
     switch (call.nr) {
     case __NR_pwritev: {
+        const Handle* const to = host_->output() ? handles_.find(static_cast<std::int32_t>(call.arg[0])) : nullptr;
+        if (to && to->info.kind == HandleKind::stdio)
+            return false; // has no effect outside either
         const std::uint64_t count = std::min<std::uint64_t>(call.arg[2], 1024);
         std::uint64_t total = 0;
         for (std::uint64_t i = 0; i < count; ++i)

@@ -53,8 +53,8 @@ bool holds(const std::vector<std::span<std::byte>>& pieces, const std::string& b
 
 } // namespace
 
-std::vector<std::string> set_late_env(const MachineImage& image, Image& memory,
-                                      std::span<const std::string> variables) {
+std::vector<std::string> set_late_env(const MachineImage& image, Image& memory, std::span<const std::string> variables,
+                                      const std::string& copied_by) {
     std::vector<std::string> problems;
     for (const std::string& variable : variables) {
         const std::string begin = variable.substr(0, variable.find('=') + 1), name = begin.substr(0, begin.size() - 1);
@@ -77,6 +77,11 @@ std::vector<std::string> set_late_env(const MachineImage& image, Image& memory,
                 "{} does not reach the program: the program has overwritten the place reserved for it", name));
             continue;
         }
+        if (!copied_by.empty() && !holds(pieces, variable + '\0'))
+            problems.push_back(
+                fmt::format("{} stays for the program what it was at its boot: {} copies its environment "
+                            "when it starts (docs/howto/secrets.md)",
+                            name, copied_by));
         std::string_view left = variable;
         for (const auto piece : pieces) { // zeroes the rest, so that nothing of a longer old value remains
             const std::string_view part = left.substr(0, piece.size());

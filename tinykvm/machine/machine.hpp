@@ -18,6 +18,7 @@
 #include "tinykvm/kvm/vcpu.hpp"
 #include "tinykvm/kvm/vm_pool.hpp"
 #include "tinykvm/linux/handles.hpp"
+#include "tinykvm/linux/output_sink.hpp"
 #include "tinykvm/linux/policy.hpp"
 #include "tinykvm/machine/clock.hpp"
 #include "tinykvm/machine/connections.hpp"
@@ -57,6 +58,8 @@ public:
     // A call was refused for lack of a permission. `line` names it: "--FLAG=VALUE would allow it".
     virtual void refused(const std::string& line) { (void)line; }
     virtual void refused_execve() {} // no permission allows it
+    // Gets the program's output; null: the process's stdout and stderr do.
+    virtual const OutputSink* output() const { return nullptr; }
     // Asked about every 10 ms while the program computes: true ends run() with `interrupted`.
     virtual bool should_stop() = 0;
 };

@@ -63,9 +63,9 @@ async function submit(kind, event) {
   tell($(`${kind.id}-trouble`), '');
   setText($(`${kind.id}-said`), '');
   try {
-    await api('PUT', `${pathOf(chosen.name)}/${kind.path}/${encodeURIComponent(name)}`, { body: { value }, headers: ifMatch(etag) });
+    const { warnings = [] } = await api('PUT', `${pathOf(chosen.name)}/${kind.path}/${encodeURIComponent(name)}`, { body: { value }, headers: ifMatch(etag) });
     $(`${kind.id}-form`).reset();
-    setText($(`${kind.id}-said`), `${name} is set. The next requests get it.`);
+    setText($(`${kind.id}-said`), `${name} is set. ${warnings.length ? warnings.join(' ') : 'The next requests get it.'}`);
     $(`${kind.id}-name`).focus();
   } catch (error) {
     tell($(`${kind.id}-trouble`), error.message);

@@ -183,7 +183,8 @@ void print_live(Connection& platform, const std::string& what, const json& resul
     }
     const PublicUrl url = platform.public_url(routes.front());
     context.out << fmt::format("{} live {}\n", what, url.text());
-    if (const std::string by_address = url_by_address(url); !quiet && !by_address.empty())
+    const bool is_new = result.at("version") == 1; // whoever deploys again knows how to reach it
+    if (const std::string by_address = url_by_address(url); is_new && !quiet && !by_address.empty())
         context.err << fmt::format(
             "kvmserver: names below .localhost do not resolve here; curl and browsers know them. "
             "Other programs use {} with the header Host: {}\n",
@@ -262,7 +263,7 @@ int deploy(const Invocation& invocation, Context& context) {
     const Connection::Later later = plan.source.manifest ? platform->later() : Connection::Later{};
     // A machine that keeps its state would keep it without the warm-up.
     const bool behind = later.takes_warmed && activate && !plan.source.manifest->kept;
-    SnapshotFile file(plan.source, quiet, context, later.compresses ? Compress::in_a_hurry : Compress::fully,
+    SnapshotFile file(plan.source, talk(invocation), context, later.compresses ? Compress::in_a_hurry : Compress::fully,
                       behind ? WarmUp::behind : WarmUp::first);
     if (file.hurried())
         plan.body["compress_later"] = true;
@@ -306,7 +307,7 @@ int deploy(const Invocation& invocation, Context& context) {
 
 Command deploy_command() {
     std::vector<OptionSpec> all(std::begin(kOwn), std::end(kOwn));
-    for (const OptionSpec& spec : options_with_events({kDryRun, kMessage}))
+    for (const OptionSpec& spec : options_with_events({kVerbose, kDryRun, kMessage}))
         all.push_back(spec);
     return {.name = "deploy",
             .synopsis = "[FILE]",

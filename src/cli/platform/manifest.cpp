@@ -10,6 +10,7 @@
 #include "src/cli/events/json_events.hpp"
 #include "src/cli/options/config_file.hpp"
 #include "src/cli/platform/platform.hpp"
+#include "src/common/environment.hpp"
 #include "src/daemon/function_settings.hpp"
 #include "src/store/errors.hpp"
 #include "tinykvm/base/error.hpp"
@@ -111,13 +112,13 @@ private:
     // Warns for runtimes that copy their environment at start.
     void warn_of_copies(const toml::table& function) {
         const std::string program = std::filesystem::path(manifest_.program).filename().string();
-        if (!after_restore_.empty() || !(program.starts_with("python") || program == "java"))
+        if (!after_restore_.empty() || !copies_environment(program))
             return;
         for (const char* name : {"env", "secrets"})
             if (const toml::node* node = function.get(name))
                 manifest_.warnings.push_back(
                     fmt::format("{}{} has copied its environment before function.{} gets new values: it needs "
-                                "[function.hooks] after-restore (docs/SERVE.md)",
+                                "[function.hooks] after-restore (docs/howto/secrets.md)",
                                 where(*node), program, name));
     }
 

@@ -70,6 +70,13 @@ bool flag(const Invocation& invocation, std::string_view name) {
     return is_set(invocation.settings, name);
 }
 
+Talk talk(const Invocation& invocation) {
+    const bool quiet = flag(invocation, kQuiet.name), verbose = flag(invocation, kVerbose.name);
+    if (quiet && verbose)
+        throw UserError(ExitCode::usage, "--quiet excludes --verbose");
+    return quiet ? Talk::results : verbose ? Talk::everything : Talk::progress;
+}
+
 std::optional<std::string> text(const Invocation& invocation, std::string_view name) {
     const auto at = invocation.settings.find(name);
     if (at == invocation.settings.end())

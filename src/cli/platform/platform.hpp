@@ -54,6 +54,12 @@ inline constexpr OptionSpec kJsonEvents{
     .name = kJson.name, .group = kJson.group, .help = "print events and the result, one JSON object a line"};
 inline constexpr OptionSpec kQuiet{
     .name = "quiet", .letter = 'q', .group = "Options", .help = "print results only, no progress"};
+// Of commands that run a build and `snapshot`.
+inline constexpr OptionSpec kVerbose{.name = "verbose",
+                                     .letter = 'v',
+                                     .group = "Options",
+                                     .help =
+                                         "say what happens, each refusal, and what the program prints in its warm-up"};
 inline constexpr OptionSpec kDryRun{.name = "dry-run", .group = "Options", .help = "only say what would happen"};
 
 inline constexpr OptionSpec kMessage{.name = "message",
@@ -93,6 +99,9 @@ std::optional<double> timeout(const Invocation& invocation);
 void expect_operands(const Invocation& invocation, std::string_view command, std::string_view synopsis,
                      std::size_t min_count, std::size_t max_count);
 bool flag(const Invocation& invocation, std::string_view name);
+enum class Talk { results, progress, everything }; // -q, neither, -v
+// Throws UserError (usage) for both.
+Talk talk(const Invocation& invocation);
 // "auto" if it is not given. Throws UserError.
 jail::Mode jail_mode(const Invocation& invocation, std::string_view name);
 // Adds the value of --message, if it is given, to the body of a request. Throws BadValue.

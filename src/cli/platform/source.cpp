@@ -148,8 +148,9 @@ Source find_source(const std::string& operand, const Context& context) {
 
 // `kvmserver snapshot`, which may write two files: one as soon as the program has booted, and one once it is warmed up.
 struct SnapshotFile::Warming {
-    Warming(const Manifest& manifest, bool quiet, bool hurry, bool early, const JsonEvents* events)
-        : captured(captured_if(quiet)) {
+    Warming(const Manifest& manifest, Talk talk, bool hurry, bool early, const JsonEvents* events)
+        : captured(captured_if(talk == Talk::results)) {
+        const bool quiet = talk == Talk::results;
         auto [ours, theirs] = socket_pair();
         socket = std::move(ours);
         auto words = snapshot_words(manifest, folder / kMade, hurry);
@@ -158,6 +159,8 @@ struct SnapshotFile::Warming {
             words.insert(words.end(), {"--early", folder / kEarly, "--parent", fmt::to_string(theirs.get())});
             keep.push_back(theirs.get());
         }
+        if (talk == Talk::everything)
+            words.emplace_back("-v");
         if (events && !quiet) {
             words.insert(words.end(), {fmt::format("--{}", kEventsOption), fmt::to_string(events->child_fd())});
             keep.push_back(events->child_fd());
@@ -187,7 +190,7 @@ struct SnapshotFile::Warming {
     std::optional<Child> child; // killed before its folder is removed
 };
 
-SnapshotFile::SnapshotFile(const Source& source, bool quiet, Context& context, Compress compress, WarmUp warm_up)
+SnapshotFile::SnapshotFile(const Source& source, Talk talk, Context& context, Compress compress, WarmUp warm_up)
     : path_(source.path) {
     if (!source.manifest)
         return;
@@ -196,10 +199,10 @@ SnapshotFile::SnapshotFile(const Source& source, bool quiet, Context& context, C
                !read_config(manifest.file.string(), machine_options(), false).settings.contains("level");
     try {
         const HeldSignals held;
-        build(manifest, quiet, held, context);
+        build(manifest, talk == Talk::results, held, context);
         context.err.flush();
         const bool early = warm_up == WarmUp::behind;
-        auto warming = std::make_unique<Warming>(manifest, quiet, hurried_, early, context.events);
+        auto warming = std::make_unique<Warming>(manifest, talk, hurried_, early, context.events);
         if (early && warming->early(held)) {
             made_ = opened(warming->folder / kEarly);
             warming->folder.remove(); // so that nothing is left behind if a signal ends this process from now on

@@ -34,7 +34,7 @@ class SnapshotFile {
 public:
     // Throws UserError if the build fails, with the status of `kvmserver snapshot` or `failure`. A signal that ends the
     // process takes effect only when nothing is left behind.
-    SnapshotFile(const Source& source, bool quiet, Context& context, Compress compress = Compress::fully,
+    SnapshotFile(const Source& source, Talk talk, Context& context, Compress compress = Compress::fully,
                  WarmUp warm_up = WarmUp::first);
     ~SnapshotFile();
     const std::filesystem::path& path() const { return path_; } // valid in this process

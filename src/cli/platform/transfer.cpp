@@ -24,7 +24,7 @@ int push(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "push", "FILE", 1, 1);
     const Source source = find_source(invocation.operands.front(), context);
     const auto platform = connect(invocation, context);
-    const SnapshotFile file(source, flag(invocation, "quiet"), context);
+    const SnapshotFile file(source, talk(invocation), context);
     if (context.events)
         context.events->phase("upload");
     const Pushed pushed = platform->push(file.path());
@@ -61,7 +61,7 @@ Command push_command() {
             .synopsis = "FILE",
             .summary = "put a snapshot into the store",
             .operands = Operands::ours,
-            .options = options_with_events(),
+            .options = options_with_events({kVerbose}),
             .action = push,
             .has_events = true};
 }

@@ -4,11 +4,13 @@
 
 #include <string>
 
+#include "src/cli/events/json_events.hpp"
 #include "src/cli/help/nearest.hpp"
 #include "src/cli/platform/hidden.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/table.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::cli {
 namespace {
@@ -50,20 +52,25 @@ const std::string& action_of(const Invocation& invocation, const char* command, 
     return action;
 }
 
-int done(const Invocation& invocation, Context& context, const std::string& function, const std::string& name,
-         bool set) {
-    if (flag(invocation, "json"))
-        print_json(context, {{"function", function}, {set ? "set" : "unset", name}});
-    else
-        context.out << (set ? "Set " : "Unset ") << name << '\n';
+// `reply`: of the API, with the warnings of daemons that have some.
+int done(const Invocation& invocation, Context& context, const std::string& function, const std::string& name, bool set,
+         const nlohmann::json& reply) {
+    const nlohmann::json warnings = reply.value("warnings", nlohmann::json::array());
+    if (flag(invocation, "json")) {
+        nlohmann::json object{{"function", function}, {set ? "set" : "unset", name}};
+        if (!warnings.empty())
+            object["warnings"] = warnings;
+        print_json(context, object);
+        return 0;
+    }
+    for (const nlohmann::json& warning : warnings)
+        warn(context, tinykvm::printable(warning.get<std::string>()));
+    context.out << (set ? "Set " : "Unset ") << name << '\n';
     return 0;
 }
 
-void change(Connection& platform, const std::string& target, const std::optional<std::string>& value) {
-    if (value)
-        platform.call("PUT", target, {{"value", *value}});
-    else
-        platform.call("DELETE", target);
+nlohmann::json change(Connection& platform, const std::string& target, const std::optional<std::string>& value) {
+    return value ? platform.call("PUT", target, {{"value", *value}}) : platform.call("DELETE", target);
 }
 
 int env(const Invocation& invocation, Context& context) {
@@ -97,8 +104,8 @@ int env(const Invocation& invocation, Context& context) {
         value = name.substr(equals + 1);
         name.resize(equals);
     }
-    change(*connect(invocation, context), target_of({"functions", function, "env", name}), value);
-    return done(invocation, context, function, name, value.has_value());
+    const auto reply = change(*connect(invocation, context), target_of({"functions", function, "env", name}), value);
+    return done(invocation, context, function, name, value.has_value(), reply);
 }
 
 int list_secrets(const Invocation& invocation, Context& context, const std::string& function) {
@@ -128,8 +135,8 @@ int grant(const Invocation& invocation, Context& context, const std::string& nam
         body["for"] = nlohmann::json::array();
     if (flag(invocation, "stdin"))
         body["value"] = value_from_stdin();
-    connect(invocation, context)->call("PUT", target_of({"secrets", name}), body);
-    return done(invocation, context, "", name, true);
+    const auto reply = connect(invocation, context)->call("PUT", target_of({"secrets", name}), body);
+    return done(invocation, context, "", name, true, reply);
 }
 
 // Lists the secrets for all functions, which is what `list` without NAME means.
@@ -158,10 +165,10 @@ int secret(const Invocation& invocation, Context& context) {
         else
             usage("secret set asks on a terminal, and there is none: give the value with --stdin");
     }
-    change(*connect(invocation, context),
-           function.empty() ? target_of({"secrets", name}) : target_of({"functions", function, "secrets", name}),
-           value);
-    return done(invocation, context, function, name, value.has_value());
+    const auto reply = change(
+        *connect(invocation, context),
+        function.empty() ? target_of({"secrets", name}) : target_of({"functions", function, "secrets", name}), value);
+    return done(invocation, context, function, name, value.has_value(), reply);
 }
 
 } // namespace

@@ -183,3 +183,17 @@ TEST_CASE("syncing, hints and holes") {
     CHECK(world.call(SYS_lseek, 4, 0, SEEK_SET) == -EINVAL);
     CHECK(world.call(SYS_lseek, 99, 0, SEEK_DATA) == -EBADF);
 }
+
+TEST_CASE("output goes to who takes it, and then needs no stream that is ready") {
+    World world;
+    std::string out, err;
+    const OutputSink sink = [&](int stream, std::string_view bytes) { (stream == STDERR_FILENO ? err : out) += bytes; };
+    world.output = &sink;
+    CHECK(world.write(1, "to stdout", -1) == 9);
+    CHECK(world.write(2, "to stderr", -1) == 9);
+    CHECK(world.open("/dev/stderr", O_WRONLY) == 4);
+    CHECK(world.write(4, "!", -1) == 1);
+    CHECK(out == "to stdout");
+    CHECK(err == "to stderr!");
+    CHECK(world.call(SYS_pwritev, 1, World::kHole, 1, -1) == -EFAULT);
+}

@@ -98,6 +98,7 @@ struct World {
         CallContext context{memory, *handles, *policy, [&](const std::string& line) { explained = line; }};
         context.self.pid = 77;
         context.self.maps = [] { return std::string("555555554000-555555555000 r-xp 00000000 00:00 0\n"); };
+        context.output = output;
         return row->handler(context, CallArgs{nr, {static_cast<std::uint64_t>(args)...}});
     }
 
@@ -140,6 +141,7 @@ struct World {
     std::unique_ptr<Policy> policy;
     std::unique_ptr<HandleTable> handles;
     std::string explained;
+    const OutputSink* output = nullptr;
 };
 
 struct GuestIovec {

@@ -31,13 +31,16 @@ TEST_CASE("a manifest says routes, variables and the path of the health check") 
         "routes": ["Hello.Example.com", "/api/*"],
         "env": {"MODE": "fast", "EMPTY": ""},
         "hooks": {"health": "/health?deep=1", "after-restore": "/later"},
-        "scale": {"max": 3}}, "other": 5})");
+        "scale": {"max": 3}}, "run": {"program": "python3", "args": ["a.py"]}, "other": 5})");
     REQUIRE(facts.routes);
     REQUIRE(facts.routes->size() == 2);
     CHECK(facts.routes->at(0).text() == "hello.example.com");
     CHECK(facts.routes->at(1).text() == "/api/*");
     CHECK(facts.env == std::map<std::string, std::string>{{"MODE", "fast"}, {"EMPTY", ""}});
     CHECK(facts.health == "/health?deep=1");
+    CHECK(facts.after_restore == "/later");
+    CHECK(facts.program == "python3");
+    CHECK(manifest_facts(R"({"run":{"program":7}})").program.empty()); // whoever builds it refuses that
 }
 
 TEST_CASE("a manifest without routes is not one with an empty list of them") {

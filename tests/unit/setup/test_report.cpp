@@ -10,6 +10,7 @@
 #include <string>
 
 #include "src/event_loop/event_loop.hpp"
+#include "src/setup/hidden_output.hpp"
 #include "tests/catch.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
@@ -77,4 +78,31 @@ TEST_CASE("what a program was refused is told under its name, and only while tha
           "kvmserver: app: it lacked permissions; this would allow what was refused: --allow-connect=:5432\n"
           "kvmserver: app: or as lines of kvmserver.toml:\n"
           "kvmserver: app: allow-connect = [\":5432\"]\n");
+}
+
+TEST_CASE("a line erases the progress line that stands on the terminal") {
+    note_progress_line(true);
+    CHECK(said_by([] { note_line("a"); }) == "\r\33[Kkvmserver: a\n");
+    note_progress_line(false);
+    CHECK(said_by([] { note_line("a"); }) == "kvmserver: a\n");
+}
+
+TEST_CASE("how much was hidden is told once, with the program's name") {
+    HiddenOutput output("app");
+    CHECK(said_by([&] { output.tell_count(); }).empty());
+    for (int i = 0; i < 12345; ++i)
+        output.add(1, "x\n");
+    CHECK(said_by([&] { output.tell_count(); }) ==
+          "kvmserver: app: 12,345 lines of output during warm-up not shown (-v shows them)\n");
+    CHECK(said_by([&] { output.tell_count(); }).empty());
+    output.add(1, "x\n");
+    CHECK(said_by([&] { output.tell_count(); }) ==
+          "kvmserver: app: 1 line of output during warm-up not shown (-v shows it)\n");
+    output.add(2, "why\n");
+    CHECK(said_by([&] { output.show_last(); }) ==
+          "kvmserver: app: the last of its output during warm-up, 1 line:\nwhy\n");
+    CHECK(said_by([&] {
+              output.show_last();
+              output.tell_count();
+          }).empty());
 }
