@@ -44,8 +44,7 @@ bool executable(const std::string& path) {
 std::string in_search_path(const std::string& search_path, const std::string& name) {
     for (std::size_t at = 0; at <= search_path.size();) {
         const std::size_t end = std::min(search_path.find(':', at), search_path.size());
-        if (const std::string path = search_path.substr(at, end - at) + '/' + name;
-            path.starts_with('/') && executable(path))
+        if (std::string path = search_path.substr(at, end - at) + '/' + name; path.starts_with('/') && executable(path))
             return path;
         at = end + 1;
     }
@@ -102,7 +101,7 @@ std::string real_program(const Shim& shim, const std::string& folder) {
                                     manager, manager, shim.name, why));
     };
     const Answer answer = ask(shim, folder);
-    const std::string program = first_line(answer.out);
+    std::string program = first_line(answer.out);
     if (answer.status != 0)
         fail(fmt::format("ended with status {}: {}", answer.status,
                          tinykvm::brief(first_line(answer.err.empty() ? answer.out : answer.err))));
