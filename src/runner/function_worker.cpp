@@ -215,10 +215,11 @@ private:
         return machine;
     }
 
-    void serve_kept() {
+    // Ends the process if a machine cannot go on.
+    template <class Action>
+    void run_machine(const Action& action) {
         try {
-            if (!kept_->serve())
-                fail(1);
+            action();
         } catch (const UserError& error) { // a part of the snapshot that is read later may be damaged
             note_line(error.what());
             fail(static_cast<int>(error.code()));
@@ -228,8 +229,15 @@ private:
         }
     }
 
+    void serve_kept() {
+        run_machine([this] {
+            if (!kept_->serve())
+                fail(1);
+        });
+    }
+
     void serve(Thread& machine) {
-        try {
+        run_machine([&] {
             ChannelConnections source(machine.channel.get(), restored_.image()->listeners.front().id,
                                       first_.exchange(false) ? ChannelConnections::First{begin_, restored_.hot_bytes()}
                                                              : ChannelConnections::First{},
@@ -241,13 +249,7 @@ private:
                 options_.on_machine(assignment_.name, assignment_.environment);
             while (request_machine.serve_one()) {
             }
-        } catch (const UserError& error) { // a part of the snapshot that is read later may be damaged
-            note_line(error.what());
-            fail(static_cast<int>(error.code()));
-        } catch (const std::exception& error) {
-            note_line(error.what());
-            fail(1);
-        }
+        });
         ::shutdown(machine.channel.get(), SHUT_RDWR); // tells the daemon that the machine is gone
         machine.ended = true;
     }

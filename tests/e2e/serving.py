@@ -6,6 +6,7 @@ import os
 import pathlib
 import signal
 import socket
+import ssl
 import threading
 import time
 from typing import NamedTuple
@@ -38,6 +39,22 @@ def ask(port: int, function: str, path: str = "/count", body: bytes | None = Non
                        {"Host": host or f"{function}.localhost", **headers})
         reply = client.getresponse()
         return Reply(reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read())
+
+
+def presented_certificate(port: int, host: str | None = None) -> bytes:
+    """What a TLS client that asks for this host is shown (DER); it makes a request, too."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    with socket.create_connection(("127.0.0.1", port), harness.PATIENCE) as plain, \
+            context.wrap_socket(plain, server_hostname=host) as client:  # fmt: skip
+        assert client.selected_alpn_protocol() == "http/1.1"
+        client.sendall(b"GET /count HTTP/1.1\r\nHost: hello.localhost\r\nConnection: close\r\n\r\n")
+        reply = b""
+        while part := client.recv(65536):
+            reply += part
+        assert reply.startswith(b"HTTP/1.1 200 ") and reply.endswith(b"1\n"), reply
+        return client.getpeercert(True)
 
 
 def gone(pid: int) -> bool:

@@ -10,6 +10,7 @@ import subprocess
 import admin
 import harness
 import pytest
+from serving import presented_certificate
 
 
 @pytest.fixture
@@ -31,22 +32,6 @@ def der(chain: pathlib.Path) -> bytes:
     return ssl.PEM_cert_to_DER_cert(chain.read_text())
 
 
-def presented(port: int, host: str | None) -> bytes:
-    """What a client that asks for this host is shown; it then makes a request."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.set_alpn_protocols(["h2", "http/1.1"])
-    with socket.create_connection(("127.0.0.1", port), harness.PATIENCE) as plain, \
-            context.wrap_socket(plain, server_hostname=host) as client:  # fmt: skip
-        assert client.selected_alpn_protocol() == "http/1.1"
-        client.sendall(b"GET /count HTTP/1.1\r\nHost: hello.localhost\r\nConnection: close\r\n\r\n")
-        reply = b""
-        while part := client.recv(65536):
-            reply += part
-        assert reply.startswith(b"HTTP/1.1 200 ") and reply.endswith(b"1\n"), reply
-        return client.getpeercert(True)
-
-
 def test_each_host_has_its_certificate(store, serve, snap, tmp_path) -> None:
     store.deploy(snap, "hello")
     shop, wild, other = make(tmp_path, "shop.example", "www.shop.example"), make(tmp_path, "*.shop.example"), make(tmp_path, "other.example")
@@ -54,18 +39,18 @@ def test_each_host_has_its_certificate(store, serve, snap, tmp_path) -> None:
     assert said == "Added shop.example: for shop.example,www.shop.example, expires in 8 days", said
     daemon = serve("--tls")
     assert f"https://hello.localhost:{daemon.port}" in store("list").out
-    assert presented(daemon.port, "shop.example") == presented(daemon.port, "WWW.shop.EXAMPLE") == der(shop[0])
+    assert presented_certificate(daemon.port, "shop.example") == presented_certificate(daemon.port, "WWW.shop.EXAMPLE") == der(shop[0])
     for stranger in ("api.shop.example", "other.example", None):  # there is none for these
         with pytest.raises(ssl.SSLError, match="(?i)unrecognized.name"):
-            presented(daemon.port, stranger)
+            presented_certificate(daemon.port, stranger)
 
     store.ok("certificate", "add", *wild)
     store.ok("certificate", "add", *other, "--name", "second")
-    assert presented(daemon.port, "api.shop.example") == der(wild[0])
-    assert presented(daemon.port, "www.shop.example") == der(shop[0])  # the very host goes first
-    assert presented(daemon.port, "other.example") == der(other[0])
+    assert presented_certificate(daemon.port, "api.shop.example") == der(wild[0])
+    assert presented_certificate(daemon.port, "www.shop.example") == der(shop[0])  # the very host goes first
+    assert presented_certificate(daemon.port, "other.example") == der(other[0])
     with pytest.raises(ssl.SSLError):
-        presented(daemon.port, "a.b.shop.example")  # a wildcard is for one part of the name
+        presented_certificate(daemon.port, "a.b.shop.example")  # a wildcard is for one part of the name
 
     lines = store("certificate", "list").out.splitlines()
     assert [line.split()[:2] for line in lines[1:]] == [
@@ -78,10 +63,10 @@ def test_each_host_has_its_certificate(store, serve, snap, tmp_path) -> None:
 
     renewed = make(tmp_path, "other.example", name="renewed")
     store.ok("certificate", "add", *renewed, "--name", "second")
-    assert presented(daemon.port, "other.example") == der(renewed[0])
+    assert presented_certificate(daemon.port, "other.example") == der(renewed[0])
     assert store.ok("certificate", "remove", "second") == "Removed second"
     with pytest.raises(ssl.SSLError):
-        presented(daemon.port, "other.example")
+        presented_certificate(daemon.port, "other.example")
 
 
 def test_a_daemon_without_tls_is_told_of(store, serve, snap, tmp_path) -> None:
@@ -98,15 +83,15 @@ def test_others_have_that_of_the_files(store, serve, snap, tmp_path) -> None:
     mine = make(tmp_path, "mine.example")
     daemon = serve("--tls-certificate", str(chain), "--tls-key", str(key))
     store.ok("certificate", "add", *mine)
-    assert presented(daemon.port, "mine.example") == der(mine[0])
+    assert presented_certificate(daemon.port, "mine.example") == der(mine[0])
     for host in ("elsewhere.example", None):
-        assert presented(daemon.port, host) == der(chain)
+        assert presented_certificate(daemon.port, host) == der(chain)
     renewed = make(tmp_path, "localhost", name="renewed")
     renewed[0].replace(chain)
     renewed[1].replace(key)
     daemon.popen.send_signal(signal.SIGHUP)
-    harness.wait_until(lambda: presented(daemon.port, None) == der(chain), "the files are read again")
-    assert presented(daemon.port, "mine.example") == der(mine[0])
+    harness.wait_until(lambda: presented_certificate(daemon.port, None) == der(chain), "the files are read again")
+    assert presented_certificate(daemon.port, "mine.example") == der(mine[0])
 
 
 def test_no_request_is_lost_while_certificates_change(store, serve, snap, tmp_path) -> None:
@@ -131,7 +116,7 @@ def test_no_request_is_lost_while_certificates_change(store, serve, snap, tmp_pa
         ask()
         for days in range(3, 8):
             store.ok("certificate", "add", *make(tmp_path, "shop.example", days=days))
-            presented(daemon.port, "shop.example")
+            presented_certificate(daemon.port, "shop.example")
             ask()
         store.ok("certificate", "remove", "shop.example")
         ask()  # an open connection goes on

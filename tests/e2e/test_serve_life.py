@@ -10,7 +10,7 @@ import subprocess
 import admin
 import harness
 import pytest
-from serving import Daemon, Load, pid_of_listener
+from serving import Daemon, Load, pid_of_listener, presented_certificate
 
 
 @pytest.fixture
@@ -30,32 +30,20 @@ def certificate(folder: pathlib.Path, name: str) -> tuple[pathlib.Path, pathlib.
     return chain, key
 
 
-def served_certificate(port: int) -> bytes:
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with socket.create_connection(("127.0.0.1", port), harness.PATIENCE) as plain, context.wrap_socket(plain) as client:
-        client.sendall(b"GET /count HTTP/1.1\r\nHost: hello.localhost\r\nConnection: close\r\n\r\n")
-        reply = b""
-        while part := client.recv(65536):
-            reply += part
-        assert reply.startswith(b"HTTP/1.1 200 ") and reply.endswith(b"1\n"), reply
-        return client.getpeercert(True)
-
-
 def test_reload_reads_the_certificate_again(store, serve, snap) -> None:
     store.deploy(snap, "hello")
     chain, key = certificate(store.folder, "first")
     daemon = serve("--tls-certificate", str(chain), "--tls-key", str(key))
-    first = served_certificate(daemon.port)
+    first = presented_certificate(daemon.port)
     for old, new in zip((chain, key), certificate(store.folder, "second")):
         os.replace(new, old)
     daemon.popen.send_signal(signal.SIGHUP)
-    harness.wait_until(lambda: served_certificate(daemon.port) != first, "the new certificate is served")
-    second = served_certificate(daemon.port)
+    harness.wait_until(lambda: presented_certificate(daemon.port) != first, "the new certificate is served")
+    second = presented_certificate(daemon.port)
     chain.write_text("no certificate")
     daemon.popen.send_signal(signal.SIGHUP)
     harness.wait_until(lambda: "reload: " in daemon.err, "it says what is wrong")
-    assert served_certificate(daemon.port) == second
+    assert presented_certificate(daemon.port) == second
 
 
 def test_a_host_without_kvm_is_told_at_the_start(store, serve, snap) -> None:
@@ -142,7 +130,7 @@ def test_a_successor_that_cannot_serve_changes_nothing(store, serve, snap) -> No
     daemon.popen.send_signal(signal.SIGUSR2)
     harness.wait_until(lambda: "this one keeps serving" in daemon.err, f"it says so; {daemon.err}")
     harness.wait_until(lambda: set(daemon.children()) == set(daemon.spares()), "nothing of it is left")
-    served_certificate(daemon.port)
+    presented_certificate(daemon.port)
 
 
 def test_a_socket_of_the_service_manager(store, snap) -> None:
