@@ -62,7 +62,7 @@ else
     step fuzz 900 scripts/fuzz.py --no-build --xml "$results/fuzz.xml"
     step_function sanitized-e2e 900 sanitized_e2e "$results/sanitized-e2e.xml"
 fi
-e2e e2e 1200 tests/e2e --ignore tests/e2e/test_contract.py
+e2e e2e 1600 tests/e2e --ignore tests/e2e/test_contract.py
 e2e contract 1200 tests/e2e/test_contract.py
 
 wait

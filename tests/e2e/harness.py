@@ -131,11 +131,12 @@ def kvmserver(*words: str | os.PathLike, cwd: str | os.PathLike | None = None, e
     return Ended(shell_status(done.returncode), done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
 
 
-def wait_until(condition, what: str, patience: float = PATIENCE) -> None:
+def wait_until(condition, what, patience: float = PATIENCE) -> None:
+    """`what` is awaited: a text, or a function that returns it."""
     end = time.monotonic() + patience
     while not condition():
         if time.monotonic() > end:
-            raise AssertionError(f"not within {patience:.0f} s: {what}")
+            raise AssertionError(f"not within {patience:.0f} s: {what() if callable(what) else what}")
         time.sleep(0.005)
 
 

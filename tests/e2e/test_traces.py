@@ -267,7 +267,7 @@ def test_the_headers_are_a_secret(store, serve, snapshots, program, collector) -
     store.deploy(snapshots.of(program("c-epoll")), "hello")
     daemon = serve("--traces", collector.url, "--traces-headers", str(file))
     daemon.text("hello", "/count")
-    collector.spans(1)
+    harness.wait_until(lambda: collector.requests, lambda: f"spans arrive; the daemon says {daemon.err}")
     headers = collector.requests[0][1]
     assert headers["authorization"] == "Bearer s3cret" and headers["x-tenant"] == "a"
     assert "s3cret" not in " ".join(words_of(daemon.popen.pid)) + daemon.err
