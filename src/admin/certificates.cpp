@@ -53,12 +53,9 @@ void add_certificate(Call& call) {
         throw store::BadValue("the certificate names no host: it needs a subjectAltName of type DNS");
     if (certificate.name.empty())
         certificate.name = hosts.front();
-    store::Certificates stored(call.api.source().make());
-    stored.put(certificate.name, certificate.chain, certificate.key);
+    certificate.changed =
+        store::Certificates(call.api.source().make()).put(certificate.name, certificate.chain, certificate.key);
     call.api.changed();
-    for (const store::Certificate& now : stored.list())
-        if (now.name == certificate.name)
-            certificate.changed = now.changed;
     call.reply(201, certificate_json(certificate, context));
 }
 

@@ -33,9 +33,10 @@ bool Certificates::read_store() {
         return false;
     store::Certificates stored(store_);
     const std::int64_t revision = stored.revision();
-    data_version_ = data_version;
-    if (revision_ == revision)
+    if (revision_ == revision) {
+        data_version_ = data_version;
         return false;
+    }
     std::map<std::string, Known> known;
     std::vector<http::TlsContext> usable;
     for (store::Certificate& certificate : stored.list()) {
@@ -57,7 +58,8 @@ bool Certificates::read_store() {
     }
     all_ = http::by_host(usable, files_);
     known_ = std::move(known);
-    revision_ = revision;
+    revision_ = revision; // only now: after a failure the next call reads again
+    data_version_ = data_version;
     return true;
 }
 

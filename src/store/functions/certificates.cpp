@@ -22,31 +22,37 @@ void check_certificate_name(const std::string& name) {
             fmt::format("certificate \"{}\": its name may have 1 to 253 of a-z 0-9 - . _ *", tinykvm::brief(name)));
 }
 
-// Also of the last change that is seen in no row.
+// sqlite_sequence has the last id ever given: it grows with each row that is put, and the count falls with each that is
+// removed.
 constexpr const char* kRevision = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'certificate'), 0) "
                                   "* 65536 + (SELECT count(*) FROM certificate)";
 
 } // namespace
 
-void Certificates::put(const std::string& name, const std::string& chain, const std::string& key) {
+std::int64_t Certificates::put(const std::string& name, const std::string& chain, const std::string& key) {
     check_certificate_name(name);
     if (chain.size() + key.size() > kMaxCertificateBytes)
         throw BadValue(
             fmt::format("certificate {}: chain and key have more than {} bytes", name, kMaxCertificateBytes));
     SettingsChange change(store_);
     change.database().prepare("DELETE FROM certificate WHERE name = ?").bind(name).run();
-    if (change.database().number("SELECT count(*) FROM certificate") >= static_cast<std::int64_t>(kMaxCertificates))
-        throw BadValue(fmt::format("the store has {} certificates, the most that it keeps; remove some, or use those "
-                                   "that name several hosts or a wildcard",
-                                   kMaxCertificates));
+    const std::int64_t others =
+        change.database().number("SELECT coalesce(sum(length(chain) + length(private_key)), 0) FROM certificate");
+    if (static_cast<std::size_t>(others) + chain.size() + key.size() > kMaxCertificatesBytes)
+        throw BadValue(
+            fmt::format("the store's certificates would have more than {} MiB, the most that it keeps; remove "
+                        "some, or use those that name several hosts or a wildcard",
+                        kMaxCertificatesBytes >> 20));
+    const std::int64_t now = now_ms();
     change.database()
         .prepare("INSERT INTO certificate (name, chain, private_key, changed) VALUES (?, ?, ?, ?)")
         .bind(name)
         .bind(chain)
         .bind(key)
-        .bind(now_ms())
+        .bind(now)
         .run();
     change.commit();
+    return now;
 }
 
 void Certificates::remove(const std::string& name) {
