@@ -26,10 +26,17 @@ constexpr int kAcceptedAtOnce = 64; // so that a flood of clients does not keep 
 constexpr std::size_t kRoom = 64 << 10;
 constexpr std::int64_t kLongestWaitMs = 60'000;
 constexpr std::chrono::seconds kSilent{75}; // for the first byte, as http::Options::idle_timeout
-constexpr useconds_t kRestUs = 5'000;       // when no descriptor is left
+// The same when the daemon drains: a client's first bytes may be on their way, and closing would lose them.
+constexpr std::chrono::seconds kSilentDraining{2};
+constexpr useconds_t kRestUs = 5'000; // when no descriptor is left
 
 // The tokens of a connection's two sockets; a listener has the first one only.
 std::uint64_t token_of(std::uint64_t id, bool machine) { return id * 2 + machine; }
+
+bool has_bytes(int socket) {
+    char byte;
+    return ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
 
 std::uint64_t us_between(std::uint64_t begin_ns, std::uint64_t end_ns) {
     return end_ns > begin_ns ? (end_ns - begin_ns) / 1000 : 0;
@@ -217,12 +224,10 @@ void TcpFront::take_sockets() {
     }
     if (!draining_)
         return drain_old(open);
-    std::vector<Connection*> silent;
+    const auto last = Clock::now() + kSilentDraining;
     for (const auto& [id, connection] : connections_)
-        if (connection->state == Connection::State::silent)
-            silent.push_back(connection.get());
-    for (Connection* each : silent)
-        end(*each, Outcome::stopped, false);
+        if (connection->state == Connection::State::silent && last < connection->until)
+            close_at(*connection, last);
     const std::lock_guard lock(drained_mutex_);
     closed_listeners_ = true;
     drained_.notify_all();
@@ -272,9 +277,14 @@ void TcpFront::look_at_times() {
         else
             next_look_ = std::min(next_look_, *connection->until);
     }
-    for (Connection* each : over)
-        end(*each, each->state == Connection::State::silent ? Outcome::client_timeout : Outcome::stopped,
-            each->state != Connection::State::silent);
+    for (Connection* each : over) {
+        if (each->state != Connection::State::silent)
+            end(*each, Outcome::stopped, true);
+        else if (has_bytes(each->relay.client())) // its event is still to come
+            submit(*each);
+        else
+            end(*each, draining_ ? Outcome::stopped : Outcome::client_timeout, false);
+    }
 }
 
 void TcpFront::accept_some(const ListenAddress& address) {
@@ -336,8 +346,7 @@ void TcpFront::submit(Connection& connection) {
     connection.asked_ns = now_ns();
     connection.until.reset();
     if (connection.state == Connection::State::silent && connection.client.events != 0) {
-        char byte;
-        if (::recv(connection.relay.client(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
+        if (!has_bytes(connection.relay.client()))
             return end(connection, Outcome::client_gone, false); // without a byte: no machine is needed
         // What is live may have changed since it was accepted.
         if (const auto now = listeners_.find(connection.address); now != listeners_.end())

@@ -49,7 +49,7 @@ public:
 
     void start();
     void look(); // at the sockets, which have changed. Any thread.
-    // Accepts no more connections and closes those without a request.
+    // Accepts no more connections. Clients that have said nothing have two seconds more for it.
     void drain();
     // Waits until no connection is left. Returns false if there are some after `patience`.
     bool wait_drained(std::chrono::milliseconds patience);

@@ -96,6 +96,11 @@ void KeptMachine::fail(LoopEnd how) {
     ending.kind = protocol::Kind::ending;
     for (const Channel& channel : channels_)
         protocol::send(channel.socket.get(), ending);
+    for (const Channel& channel : channels_) { // a request that it never came to take ends as those that it took
+        IncomingConnection untaken;
+        if (channel.connections->take_next(untaken) == ChannelConnections::Got::request)
+            untaken.report_outcome(outcome);
+    }
     loop_.fail_connections(outcome);
 }
 

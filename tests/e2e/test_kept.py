@@ -161,12 +161,24 @@ def test_an_end_of_the_program_begins_anew_and_says_what_is_lost(store, serve, n
 
 
 @pytest.mark.emulated
-def test_a_request_that_computes_for_ever_ends_with_its_machine(keeps, serve) -> None:
+def test_a_request_that_computes_for_ever_ends_with_its_machine(keeps, serve, store) -> None:
     assert keeps("max-request-time = 1\n").status == 0
     daemon = serve()
     assert daemon.text("keeps", "/count") == "1\n"
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        replies = list(pool.map(lambda _: daemon.ask("keeps", "/spin").problem["code"], range(2)))
+
+    def two(*paths: str) -> list[socket.socket]:
+        clients = []
+        for path in paths:
+            clients.append(stack.enter_context(contextlib.closing(hold(daemon, "keeps", path))))
+            harness.wait_until(lambda: live(store, "keeps")["in_flight"] == len(clients), "it is in the machine")
+        return clients
+
+    with contextlib.ExitStack() as stack:
+        for client in two("/hold", "/hold"):  # from now on it can be given two at once
+            client.close()
+        harness.wait_until(lambda: live(store, "keeps")["in_flight"] == 0, "they have gone")
+        # The second one comes while it computes, and is never looked at.
+        replies = [json.loads(reply_on(client))["code"] for client in two("/spin", "/count")]
     assert replies == ["request-timeout"] * 2
     assert daemon.text("keeps", "/count") == "1\n"
     assert daemon.ask("keeps", "/nap").problem["code"] == "request-timeout"

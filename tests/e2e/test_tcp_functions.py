@@ -256,11 +256,12 @@ def test_hand_over_with_an_open_connection(store, serve, port) -> None:
                 replies.append(str(error))
 
     asking = threading.Thread(target=ask)
-    with Client(port) as client:
+    with Client(port) as client, Client(port) as silent:
         assert client.say("count") == "pg 1 1"
         asking.start()
         daemon.popen.send_signal(signal.SIGUSR2)
-        harness.wait_until(lambda: daemon.out.count("Serving 1 functions") == 1, f"another serves; {daemon.err}")
+        harness.wait_until(lambda: daemon.out.count("Serving 1 function") == 1, f"another serves; {daemon.err}")
+        assert silent.say("count") == "pg 1 1"
         assert client.say("count") == "pg 1 2"
     assert daemon.wait().status == 0
     before = len(replies)
