@@ -25,13 +25,31 @@ else
     build_all
 fi
 
-# Two chains side by side, for two cores: the emulated hosts, which have one processor, and all that runs natively. The unit
-# tests are of a build with sanitizers, and --quick's are not.
-emulated_chain() {
+# Two chains side by side, for two cores: the emulated hosts, which have one processor, and what runs natively, of which
+# the first chain takes a part when it is done. The unit tests are of a build with sanitizers, and --quick's are not.
+first_part=(tests/e2e --ignore tests/e2e/test_contract.py)
+second_part=()
+for file in tests/e2e/test_[s-z]*.py; do
+    first_part+=(--ignore "$file")
+    second_part+=("$file")
+done
+e2e() {  # NAME LIMIT ARGUMENTS...
+    local name=$1 limit=$2 quickly=()
+    shift 2
+    ((quick)) && quickly=(--quick)
+    step "$name" "$limit" $python -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short "${quickly[@]}" \
+        --junitxml "$results/$name.xml" "$@"
+}
+chain_of_emulated_hosts() {
     if ((quick)); then
         skip hwhost "--quick"
-        return
+    else
+        emulated_hosts
     fi
+    e2e e2e-second 1600 "${second_part[@]}"
+    e2e contract 1200 tests/e2e/test_contract.py
+}
+emulated_hosts() {
     step_function hwhost-machine 1000 emulated_machine amd "$results/hwhost-machine.xml"
     step_function hwhost 1700 emulated_e2e amd "$results/hwhost.xml" \
         c-epoll,c-epoll-dynamic,c-thread,rust-tokio-multi,node-http tests/e2e
@@ -40,17 +58,10 @@ emulated_chain() {
     while [[ ! -e $results/sanitized-build.status ]]; do sleep 1; done # by the other chain, long before
     units sanitized- 600 "$build/fuzz"
 }
-emulated_chain &
+chain_of_emulated_hosts &
 
 step check 300 scripts/check.sh
 
-e2e() {  # NAME LIMIT ARGUMENTS...
-    local name=$1 limit=$2 quickly=()
-    shift 2
-    ((quick)) && quickly=(--quick)
-    step "$name" "$limit" $python -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short "${quickly[@]}" \
-        --junitxml "$results/$name.xml" "$@"
-}
 if ((quick)); then
     units "" 600 "$build"
     skip tidy "--quick"
@@ -62,8 +73,7 @@ else
     step fuzz 900 scripts/fuzz.py --no-build --xml "$results/fuzz.xml"
     step_function sanitized-e2e 900 sanitized_e2e "$results/sanitized-e2e.xml"
 fi
-e2e e2e 1600 tests/e2e --ignore tests/e2e/test_contract.py
-e2e contract 1200 tests/e2e/test_contract.py
+e2e e2e 1600 "${first_part[@]}"
 
 wait
 finish
