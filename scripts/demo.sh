@@ -299,6 +299,6 @@ fi
 title "Next"
 say "your first function, as above, in a folder of your own:    README.md#your-first-function"
 say "    export PATH=${build}/bin:\$PATH"
-say "    kvmserver serve & sleep 1"
+say "    kvmserver serve &"
 say "    kvmserver init --template node hello && cd hello && kvmserver deploy    # all templates: init --list"
 say "step by step, with a fault, its rollback and a database:   docs/TUTORIAL.md"

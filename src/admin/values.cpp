@@ -1,6 +1,8 @@
 // .../env and .../secrets
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "src/admin/handlers.hpp"
 #include "src/common/environment.hpp"
 #include "src/common/time_text.hpp"
@@ -8,6 +10,7 @@
 #include "src/ops/manifest.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/functions/secrets.hpp"
+#include "src/store/snapshots/stored_snapshot.hpp"
 
 namespace kvmserver::admin {
 namespace {
@@ -32,26 +35,55 @@ void reply_done(Call& call, const char* did, const std::string& name, const std:
     call.reply(200, reply);
 }
 
-// Of live versions whose programs go on with the value that `name` had when they were booted.
-std::vector<std::string> copied_before(Call& call, const std::string& name) {
+// The bytes that a snapshot has for a variable, its name and a NUL; 0: none. Nothing: it is not known.
+std::optional<std::uint64_t> room_for(Call& call, const Digest& snapshot, const std::string& name) {
+    try {
+        const auto facts = call.api.examinations().of_stored(store::StoredSnapshot(call.store(), snapshot));
+        if (!facts)
+            return std::nullopt;
+        const auto at = std::ranges::find(facts->late_env, name, &tinykvm::LateVariable::name);
+        return at == facts->late_env.end() ? 0 : at->bytes;
+    } catch (const store::NotFound&) { // it was replaced meanwhile
+        return std::nullopt;
+    }
+}
+
+// Why the program of a live version does not see the new value of a variable; "": it does, as far as can be known.
+std::string unseen(Call& call, const store::VersionInfo& version, const std::string& name,
+                   const std::optional<std::string>& value) {
+    constexpr const char* kHook = "[function.hooks] after-restore (docs/howto/secrets.md)";
+    const ops::ManifestFacts facts = ops::manifest_facts(version.manifest);
+    if (!facts.after_restore.empty())
+        return {}; // the hook gets it
+    if (const auto room = value ? room_for(call, version.snapshot, name) : std::nullopt; room == 0u)
+        return fmt::format("{} does not reach the program, whose snapshot has no place for it: name it in "
+                           "[function.env] or secrets, and deploy",
+                           name);
+    else if (room && name.size() + 1 + value->size() >= *room)
+        return fmt::format("{} does not reach the program: with its name it is longer than {} bytes{}{}", name,
+                           *room - 1, facts.tcp ? "" : ", so it needs ", facts.tcp ? "" : kHook);
+    if (copies_environment(facts.program))
+        return fmt::format("{} has copied its environment when it started, so {} stays for it what it was at its "
+                           "boot{}{}",
+                           facts.program.substr(facts.program.rfind('/') + 1), name, facts.tcp ? "" : ": it needs ",
+                           facts.tcp ? "" : kHook);
+    return {};
+}
+
+// A line for each live version whose program does not see the new value.
+std::vector<std::string> unseen(Call& call, const std::string& name, const std::optional<std::string>& value) {
     std::vector<std::string> warnings;
     const store::FunctionDetails function = call.functions().describe(call.param("name"));
-    for (const store::VersionInfo& version : function.live_versions) {
-        const ops::ManifestFacts facts = ops::manifest_facts(version.manifest);
-        if (facts.after_restore.empty() && copies_environment(facts.program))
-            warnings.push_back(
-                fmt::format("{} v{}: {} has copied its environment when it started, so {} stays for it what it was at "
-                            "its boot{}",
-                            function.name, version.number, facts.program.substr(facts.program.rfind('/') + 1), name,
-                            facts.tcp ? "" : ": it needs [function.hooks] after-restore (docs/howto/secrets.md)"));
-    }
+    for (const store::VersionInfo& version : function.live_versions)
+        if (const std::string why = unseen(call, version, name, value); !why.empty())
+            warnings.push_back(fmt::format("{} v{}: {}", function.name, version.number, why));
     return warnings;
 }
 
 void set_env(Call& call, const std::optional<std::string>& value) {
     const std::string& variable = call.param("variable");
     call.functions().set_env(call.param("name"), variable, value, call.if_match());
-    reply_done(call, value ? "set" : "unset", variable, copied_before(call, variable));
+    reply_done(call, value ? "set" : "unset", variable, unseen(call, variable, value));
 }
 
 void set_secret(Call& call, const std::optional<std::string>& value) {
@@ -59,7 +91,7 @@ void set_secret(Call& call, const std::optional<std::string>& value) {
     const std::string& name = call.param("secret");
     store::Secrets(call.store(), call.who.author()).set(function, name, value, call.if_match());
     reply_done(call, value ? "set" : "unset", name,
-               function.empty() ? std::vector<std::string>{} : copied_before(call, name));
+               function.empty() ? std::vector<std::string>{} : unseen(call, name, value));
 }
 
 // Sets a secret for all functions: its value, the tenants' functions that are granted it, or both.

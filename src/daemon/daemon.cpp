@@ -111,7 +111,8 @@ int serve(ServeOptions options) {
     if (companion)
         service.on_reload([&companion] { companion->reload(); });
     service.start();
-    fmt::print("Serving {} functions on {}\n", service.info().functions, service.address());
+    const auto functions = service.info().functions;
+    fmt::print("Serving {} function{} on {}\n", functions, functions == 1 ? "" : "s", service.address());
     std::fflush(stdout);
     notify_service_manager(fmt::format("READY=1\nMAINPID={}", ::getpid()));
     notify_predecessor(std::move(inherited.ready));

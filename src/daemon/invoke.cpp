@@ -91,6 +91,12 @@ const char* exchange(int fd, std::string_view bytes, std::uint64_t most, Clock::
     }
 }
 
+request::Problem no_reply(const RequestLease& lease) {
+    request::Problem problem = request::problem_for(request::Outcome::bad_reply);
+    problem.hint = "what the program printed: `" + lease.where_to_look() + "`";
+    return problem;
+}
+
 // Returns false if it is not a complete HTTP reply.
 bool understand(std::string_view bytes, bool head_request, InvokeReply& reply) {
     for (;;) {
@@ -195,7 +201,7 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
             fail({Outcome::bad_reply, 502, code, "the reply is larger than what may be passed on here",
                   "ask the public address"});
         else if (!code.empty() || !understand(bytes, request.method == "HEAD", reply))
-            fail(lease->failure().value_or(request::problem_for(Outcome::bad_reply)));
+            fail(lease->failure().value_or(no_reply(*lease)));
         waiter->close();
     }
     reply.total_us = us_since(begin);

@@ -56,6 +56,7 @@ class RequestLease final : public http::Lease {
 public:
     RequestLease(WorkerPool& pool, std::shared_ptr<Request> request) : pool_(pool), request_(std::move(request)) {}
     std::optional<request::Problem> failure() const override;
+    std::string where_to_look() const override;
     std::uint64_t began_ns() const override { return request_->began_ns; }
     const std::shared_ptr<Request>& request() const { return request_; }
 

@@ -41,6 +41,10 @@ protocol::Message request_message(const Request& request) {
 
 std::optional<request::Problem> RequestLease::failure() const { return pool_.failure_of(*request_); }
 
+std::string RequestLease::where_to_look() const {
+    return request::logs_command(request_->version->facts().function, request_->request_id);
+}
+
 WorkerPool::WorkerPool(store::Store& store, CacheService& cache, LogStore& logs, Metrics& metrics,
                        std::uint64_t max_machines, std::uint64_t log_rate, JailSettings jail,
                        Examinations& examinations, std::function<void(Request&)> finished)
@@ -330,8 +334,10 @@ std::optional<request::Problem> WorkerPool::failure_of(Request& request) {
         const std::lock_guard lock(mutex_);
         if (const Machine machine = request.machine.lock())
             receive(machine, kMaxSaid, after); // it reported the outcome before it closed the connection
+        request::Circumstances of = circumstances(*request.version);
+        of.request_id = request.request_id;
         if (request.outcome != request::Outcome::ok)
-            problem = problem_for(request.outcome, circumstances(*request.version));
+            problem = problem_for(request.outcome, of);
     }
     do_afterwards(std::move(after));
     return problem;

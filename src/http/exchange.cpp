@@ -185,6 +185,9 @@ Next Exchange::broken(Problem what, Yield& yield) {
                 what = std::move(*failure);
         if (what.code.empty())
             what = problem_for(Outcome::bad_reply);
+        if (const std::string look = lease_ && what.outcome == Outcome::bad_reply ? lease_->where_to_look() : "";
+            !look.empty())
+            what.hint = "what the program printed: `" + look + "`";
     }
     outcome_ = what.outcome;
     program_.close();

@@ -26,6 +26,8 @@ public:
     // not end it itself (a time limit, a crash). The client then gets this problem, or a reply that is visibly
     // truncated.
     virtual std::optional<Problem> failure() const { return std::nullopt; }
+    // A command that shows a person what the program printed during the request; "": there is none.
+    virtual std::string where_to_look() const { return {}; }
     // When a program got the request, by std::chrono::steady_clock; 0: when the upstream answered.
     virtual std::uint64_t began_ns() const { return 0; }
 };

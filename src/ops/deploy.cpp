@@ -74,6 +74,24 @@ Env merged_env(const store::FunctionDetails& now, const Env& wanted) {
     return env;
 }
 
+// The variables that `env set` or `env unset` changed and that the manifest's values replace.
+std::vector<std::string> replaced_env(const store::FunctionDetails& now, const Env& wanted) {
+    std::vector<nlohmann::json> manifests;
+    for (const store::VersionInfo& version : now.live_versions)
+        manifests.push_back(manifest_env(version.manifest));
+    std::vector<std::string> names;
+    for (const auto& [name, value] : wanted) {
+        const auto at = now.env.find(name);
+        const nlohmann::json current = at == now.env.end() ? nlohmann::json() : nlohmann::json(at->second);
+        const bool from_manifest = std::ranges::any_of(manifests, [&](const nlohmann::json& before) {
+            return before.value(name, nlohmann::json()) == current; // neither has it: it is new there
+        });
+        if (current != value && !from_manifest && !manifests.empty())
+            names.push_back(name);
+    }
+    return names;
+}
+
 // A TCP function has no routes. If it becomes an HTTP function, it gets one as a new function would.
 bool was_tcp(const store::FunctionDetails& now) {
     return std::ranges::any_of(now.live_versions,
@@ -114,8 +132,11 @@ DeployChange change_of(const DeployPlan& plan, store::Functions* functions) {
         change.routes = facts.routes;
     else if (!facts.tcp && (!change.now || (applies && was_tcp(*change.now))))
         change.routes = {Route::parse(plan.name + ".localhost")};
-    if (applies && plan.manifest)
+    if (applies && plan.manifest) {
         change.env = change.now ? merged_env(*change.now, facts.env) : facts.env;
+        if (change.now)
+            change.env_replaced = replaced_env(*change.now, facts.env);
+    }
     if (functions)
         check_routes(plan, change, *functions);
     return change;
@@ -131,7 +152,8 @@ nlohmann::json change_json(const DeployPlan& plan, const DeployChange& change) {
             {"routes_before", routes_json(change.now ? change.now->routes : std::vector<Route>{})},
             {"listen", change.listen},
             {"env", change.env_after()},
-            {"env_before", change.now ? change.now->env : Env{}}};
+            {"env_before", change.now ? change.now->env : Env{}},
+            {"env_replaced", change.env_replaced}};
 }
 
 Deployed deploy(const DeployPlan& plan, const Digest& snapshot, const std::string& ceilings,

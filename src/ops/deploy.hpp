@@ -31,7 +31,8 @@ struct DeployChange {
     std::optional<store::FunctionDetails> now;       // nothing: a new function
     std::optional<std::vector<store::Route>> routes; // nothing: unchanged
     std::optional<Env> env;
-    std::vector<std::string> listen; // addresses of the new version, if it is a TCP function
+    std::vector<std::string> env_replaced; // variables that were changed by hand and get the manifest's values again
+    std::vector<std::string> listen;       // addresses of the new version, if it is a TCP function
     std::string etag() const { return now ? now->etag : ""; }
     std::vector<store::Route> routes_after() const;
     Env env_after() const;

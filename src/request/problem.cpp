@@ -69,8 +69,9 @@ Problem words(Outcome outcome, const Circumstances& of) {
                 .hint = "raise its limit of open files"};
     case Outcome::program_failed:
         return {.detail = "the program ended during the request",
-                .hint = of.function.empty() ? "its crash report is in kvmserver's output"
-                                            : fmt::format("its crash report: `kvmserver logs {}`", of.function)};
+                .hint = of.function.empty()
+                            ? "its crash report is in kvmserver's output"
+                            : fmt::format("its crash report: `{}`", logs_command(of.function, of.request_id))};
     case Outcome::no_progress: return {.detail = no_progress(of), .hint = set_by(of, "max-request-time")};
     case Outcome::over_total: return {.detail = too_long(of), .hint = set_by(of, "max-request-total")};
     case Outcome::out_of_memory:
@@ -128,6 +129,10 @@ std::optional<unsigned> retry_after(Outcome outcome, const Circumstances& of) {
 }
 
 } // namespace
+
+std::string logs_command(const std::string& function, const std::string& request_id) {
+    return fmt::format("kvmserver logs {}{}", function, request_id.empty() ? "" : " --request " + request_id);
+}
 
 Problem problem_for(Outcome outcome, const Circumstances& of) {
     Problem problem = words(outcome, of);

@@ -19,8 +19,9 @@ struct Problem {
 
 // Details that the texts may mention. Fields that do not concern the outcome may be left empty.
 struct Circumstances {
-    std::string function{};                         // under `serve`; "" for a program that the command line runs
-    std::string version{};                          // of the function: "hello v4"
+    std::string function{}; // under `serve`; "" for a program that the command line runs
+    std::string version{};  // of the function: "hello v4"
+    std::string request_id{};
     double progress_seconds = 0, total_seconds = 0; // the limits; 0: unknown
     std::uint64_t waiting = 0;                      // queue_full
     bool all_busy = false;                          // queue_full: all machines are busy and none is being restored
@@ -29,6 +30,9 @@ struct Circumstances {
     unsigned failures = 0, retry_seconds = 1;       // function_failing
     std::uint64_t min_rate = 0;                     // client_slow: bytes per second
 };
+
+// What shows a person the lines of a request: "kvmserver logs hello --request 0123456789abcdef".
+std::string logs_command(const std::string& function, const std::string& request_id);
 
 Problem problem_for(Outcome outcome, const Circumstances& of = {});
 

@@ -28,7 +28,8 @@ struct Fields<SnapshotFacts> {
                           Field{"pieces", &T::pieces},
                           Field{"permissions", &T::permissions},
                           Field{"limits", &T::limits},
-                          Field{"cwd", &T::cwd}};
+                          Field{"cwd", &T::cwd},
+                          Field{"late_env", &T::late_env}};
     }
 };
 
@@ -124,6 +125,7 @@ SnapshotFacts examine_snapshot(const ByteSource& source, Depth depth) {
         facts.permissions = std::move(metadata.machine.permissions);
         facts.limits = metadata.machine.limits;
         facts.cwd = std::move(metadata.machine.program.cwd);
+        facts.late_env = std::move(metadata.machine.late_env);
     }
     if (to_json_value(facts.permissions).dump().size() + facts.cwd.size() > kMaxPermissionsText)
         throw FormatError("metadata is inconsistent: it asks for too many permissions");

@@ -20,7 +20,8 @@ struct SnapshotFacts {
     std::vector<std::uint64_t> pieces; // in bytes; empty with Depth::metadata
     tinykvm::Permissions permissions;  // what the snapshot asks for
     tinykvm::Limits limits;
-    std::string cwd; // the program's working directory
+    std::string cwd;                             // the program's working directory
+    std::vector<tinykvm::LateVariable> late_env; // up to 64 KiB of them; without their addresses
     bool operator==(const SnapshotFacts&) const = default;
 };
 

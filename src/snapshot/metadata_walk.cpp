@@ -10,6 +10,8 @@
 namespace kvmserver {
 namespace {
 
+constexpr std::size_t kMaxLateNames = 64 << 10; // bytes of those that are kept
+
 template <class T>
 struct IsList : std::false_type {};
 template <class T>
@@ -69,6 +71,7 @@ public:
         check_numbers(metadata.machine);
         for (const FurthestRun* run : {&free_, &working_, &large_})
             run->check(metadata.machine.frames);
+        metadata.machine.late_env = std::move(late_);
         if (contents_ != handles_)
             JsonPath{&kDocument, "content_bytes", 0}.bad("has not one number for each handle");
         return metadata;
@@ -137,6 +140,11 @@ private:
     void see(const std::string&, const tinykvm::LargePageState& page, const JsonPath& place) {
         large_.see(page.hot, place);
     }
+    void see(const std::string&, const tinykvm::LateVariable& variable, const JsonPath&) {
+        late_bytes_ += variable.name.size() + sizeof variable;
+        if (late_bytes_ <= kMaxLateNames)
+            late_.push_back({.name = variable.name, .bytes = variable.bytes});
+    }
     template <class T>
     void see(const std::string&, const T&, const JsonPath&) {}
 
@@ -156,7 +164,8 @@ private:
     JsonText& text_;
     FurthestRun free_{"free_frames", check_run}, working_{"working_set", check_run};
     FurthestRun large_{"large_pages", check_hot_run};
-    std::size_t handles_ = 0, contents_ = 0;
+    std::vector<tinykvm::LateVariable> late_; // without their places
+    std::size_t handles_ = 0, contents_ = 0, late_bytes_ = 0;
     std::uint64_t content_sum_ = 0;
 };
 

@@ -138,13 +138,16 @@ def test_a_program_of_any_name(folder: pathlib.Path) -> None:
     fill(folder, {"bot.py": ""})
     several = kvmserver("init", cwd=folder)
     assert several.status == 2 and "bot.py, service.py" in several.error and "--program" in several.error, several
+    fill(folder, {"service.py": "if __name__ == '__main__':\n    pass\n"})  # the likely one is proposed
+    assert "service.py, bot.py" in kvmserver("init", cwd=folder).error
+    assert "--program service.py" in kvmserver("init", cwd=folder).error
     assert kvmserver("init", "--template", "python", cwd=folder).status == 5
     assert [path.name for path in folder.iterdir() if path.suffix not in (".py", ".txt")] == []
     assert kvmserver("init", "--program", "none.py", cwd=folder).status == 3
     assert kvmserver("init", "--program", "requirements.txt", cwd=folder).status == 2
     assert kvmserver("init", "--program", "bot.py", "--template", "flask", cwd=folder).status == 2
-    chosen = kvmserver("init", "--program", "bot.py", cwd=folder)
-    assert chosen.status == 0 and 'args = ["bot.py"]' in (folder / "kvmserver.toml").read_text(), chosen
+    chosen = kvmserver("init", "-q", "--program", "bot.py", cwd=folder)
+    assert chosen.status == 0 and chosen.err == "" and 'args = ["bot.py"]' in (folder / "kvmserver.toml").read_text(), chosen
 
 
 @pytest.mark.parametrize(("file", "others", "wanted"), [

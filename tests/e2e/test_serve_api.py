@@ -137,6 +137,12 @@ def test_logs_show_requests(store, serve, program) -> None:
     assert ask(daemon.port, "probe", "/say/newer").status == 200
     assert "v1 => GET /die" in store("logs", "probe").out and "v2 => GET /say/newer" in store("logs", "probe").out
     assert "/say/newer" not in store("logs", "probe", "--previous").out
+    of_v2 = store("logs", "probe", "--version", "2").out
+    assert "/say/newer" in of_v2 and "/die" not in of_v2
+    silent = re.search(r"/count 404 .* ([0-9a-f]{16})$", store("logs", "probe", "--grep", "/count").out, re.M)[1]
+    assert "no line is known to be of this request" in store("logs", "probe", "--request", silent).err
+    assert store("logs", "probe", "--request", request_id).err == ""
+    assert store("logs", "probe", "--version", "2", "--previous").status == 2
     store.ok("delete", "-y", "probe")
     store.deploy_probe(program("node-http"), "probe")
     assert ask(daemon.port, "probe", "/say/anew").status == 200

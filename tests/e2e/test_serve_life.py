@@ -145,7 +145,7 @@ def test_a_socket_of_the_service_manager(store, snap) -> None:
         environment = {**harness.BASE_ENVIRONMENT, "NOTIFY_SOCKET": str(store.folder / "notify")}
         served = subprocess.Popen(argv, env=environment, pass_fds=[listening.fileno()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         try:
-            assert served.stdout.readline() == f"Serving 1 functions on 127.0.0.1:{port}\n".encode()
+            assert served.stdout.readline() == f"Serving 1 function on 127.0.0.1:{port}\n".encode()
             assert manager.recv(1000) == f"READY=1\nMAINPID={served.pid}".encode()
             with harness.Client(port) as client:
                 assert client.ask("/count", None, "Connection: close", status=404)

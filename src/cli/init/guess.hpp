@@ -22,7 +22,7 @@ std::optional<Guess> guess_template(const std::filesystem::path& folder);
 std::string usual_names();
 
 // The files directly in the folder that may be a program of this template, or of any ("") that starts a single file;
-// sorted, without tests and settings.
+// without tests and settings; sorted, those that begin a program or serve before the others.
 std::vector<std::string> program_files(const std::filesystem::path& folder, const std::string& template_name);
 
 // The manifest for this file, whatever its name. `template_name`: "": told by the file's ending. Throws UserError

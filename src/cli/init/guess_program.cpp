@@ -67,6 +67,11 @@ std::vector<std::string> program_files(const fs::path& folder, const std::string
             is_program_file(name) && has(endings, fs::path(name).extension().string()) && entry.is_regular_file(error))
             files.push_back(name);
     std::ranges::sort(files);
+    // The likely ones first: what begins a program, or serves.
+    std::ranges::stable_partition(files, [&](const std::string& name) {
+        return !found_in(text_of(folder / name), R"((__main__|serve_forever|[Ll]isten *\(|\.serve\(|\bmain *\())")
+                    .empty();
+    });
     return files;
 }
 

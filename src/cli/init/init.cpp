@@ -65,6 +65,7 @@ const std::vector<OptionSpec>& options() {
          .group = "Options",
          .value = "NAME",
          .help = "of the function (the folder's name)"},
+        platform::kQuiet,
     };
     return all;
 }
@@ -136,7 +137,8 @@ std::vector<File> files_for(const Invocation& invocation, const std::string& fol
         return files_of(find_template(*template_name), name);
     const Template& chosen = find_template(guess->template_name);
     File manifest = manifest_of(chosen, name, guess->values);
-    context.err << fmt::format("kvmserver: recognized {}: {}\n", chosen.name, guess->because);
+    if (!platform::flag(invocation, "quiet"))
+        context.err << fmt::format("kvmserver: recognized {}: {}\n", chosen.name, guess->because);
     return {std::move(manifest)};
 }
 
@@ -156,8 +158,9 @@ int run_init(const Invocation& invocation, Context& context) {
     create_files(folder, files);
     for (const File& file : files)
         context.out << "Created " << file.path << '\n';
-    context.err << fmt::format("kvmserver: next: {}kvmserver dev --watch, kvmserver deploy\n",
-                               operand == "." ? "" : fmt::format("cd {}, ", operand));
+    if (!platform::flag(invocation, "quiet"))
+        context.err << fmt::format("kvmserver: next: {}kvmserver dev --watch, kvmserver deploy\n",
+                                   operand == "." ? "" : fmt::format("cd {}, ", operand));
     return 0;
 }
 

@@ -141,6 +141,22 @@ void print_difference(const json& change, std::ostream& out) {
             out << "- env " << name << '\n';
 }
 
+// What an owner would not expect. `change`: what a dry run says.
+void report_replaced(const json& change, const Plan& plan, bool quiet, Context& context) {
+    std::string names;
+    for (const json& name : change.value("env_replaced", json::array())) // daemons from before it send none
+        names += (names.empty() ? "" : ", ") + name.get<std::string>();
+    if (!names.empty())
+        warn(context, fmt::format("{}: [function.env] of the manifest replaces what was set with env set or unset: {}",
+                                  plan.name, names));
+    if (quiet)
+        return;
+    const json &before = change.at("routes_before"), &after = change.at("routes");
+    for (const json& route : before)
+        if (std::ranges::find(after, route) == after.end())
+            context.err << fmt::format("kvmserver: {} is no longer at {}\n", plan.name, route.get<std::string>());
+}
+
 // Does not build, since a build may change anything.
 int dry_run(const Invocation& invocation, Context& context, const Plan& plan, Connection& platform) {
     if (!plan.source.manifest) {
@@ -151,6 +167,7 @@ int dry_run(const Invocation& invocation, Context& context, const Plan& plan, Co
         warn(context, "--strict-unique is looked at when the program is built, which --dry-run does not");
     }
     const json change = platform.call("PUT", plan.target(true), plan.body);
+    report_replaced(change, plan, true, context); // the difference has the routes
     if (flag(invocation, "json")) {
         print_result(context, change);
         return 0;
@@ -251,15 +268,16 @@ int deploy(const Invocation& invocation, Context& context) {
     std::optional<ops::DigestedFile> digested; // read while the connection is made
     if (!plan.source.manifest && !flag(invocation, "dry-run"))
         digested.emplace(plan.source.path);
-    const auto platform = connect(invocation, context);
+    auto platform = connect(invocation, context);
     if (flag(invocation, "dry-run"))
         return dry_run(invocation, context, plan, *platform);
     // Find mistakes before the build.
     if (!plan.source.manifest)
         report_repeats(invocation, SnapshotReader::open(plan.source.path), plan.source.path, context);
-    platform->call("PUT", plan.target(true), plan.body);
+    const bool quiet = flag(invocation, "quiet");
+    report_replaced(platform->call("PUT", plan.target(true), plan.body), plan, quiet, context);
 
-    const bool quiet = flag(invocation, "quiet"), activate = plan.body.at("activate").get<bool>();
+    const bool activate = plan.body.at("activate").get<bool>();
     const Connection::Later later = plan.source.manifest ? platform->later() : Connection::Later{};
     // A machine that keeps its state would keep it without the warm-up.
     const bool behind = later.takes_warmed && activate && !plan.source.manifest->kept;
@@ -271,6 +289,8 @@ int deploy(const Invocation& invocation, Context& context) {
         plan.body["warms_up"] = true;
     if (plan.source.manifest)
         require_unique(invocation, file, context);
+    if (!platform->serves())
+        platform = connect(invocation, context); // a daemon that was starting may serve by now
     Pushed pushed = push(*platform, digested ? *digested : ops::DigestedFile(file.path()), quiet, context);
     plan.body["snapshot"] = pushed.snapshot;
     json result = platform->call("PUT", plan.target(false), plan.body);
@@ -279,6 +299,8 @@ int deploy(const Invocation& invocation, Context& context) {
                                   excess.at("granted").get<std::string>()));
     const std::string number = fmt::to_string(result.at("version").get<std::uint64_t>());
     const std::string what = fmt::format("{} v{}", plan.name, number);
+    if (!platform->serves())
+        platform = connect(invocation, context); // as above; it looks at the store by itself
     const bool as_json = flag(invocation, "json");
     if (as_json)
         tell_live(*platform, activate, result, *context.events);

@@ -28,6 +28,7 @@ constexpr OptionSpec kOwn[] = {
     {.name = "grep", .kind = Kind::text, .group = "Options", .value = "TEXT", .help = "only what has this text"},
     {.name = "no-requests", .group = "Options", .help = "only what was printed"},
     {.name = "previous", .group = "Options", .help = "of the version before the live one"},
+    {.name = "version", .kind = Kind::text, .group = "Options", .value = "N", .help = "of this version"},
 };
 
 // The newest version older than the one with the most requests.
@@ -65,6 +66,7 @@ public:
         context_.out.flush();
         return static_cast<bool>(context_.out); // false when the reader of our output has gone
     }
+    bool only_requests() const { return requests_ != 0 && lines_ == 0; }
 
 private:
     void print(const std::string& line) {
@@ -76,12 +78,14 @@ private:
             return;
         }
         const std::string stream = object.value("stream", "");
+        (stream == "request" ? requests_ : lines_) += 1;
         context_.out << fmt::format("{} v{} {}{}\n", time_text(object.value("ms", std::int64_t{0})),
                                     object.value("version", 0), stream == "daemon" ? "-- " : "",
                                     stream == "request" ? request_text(object) : object.value("text", ""));
     }
     Context& context_;
     bool json_;
+    std::uint64_t lines_ = 0, requests_ = 0;
     std::string pending_;
 };
 
@@ -105,10 +109,19 @@ int logs(const Invocation& invocation, Context& context) {
         target += "&grep=" + encoded(*grep);
     if (const auto tail = text(invocation, "tail"))
         target += fmt::format("&tail={}", ops::whole_number(*tail, "--tail"));
+    const auto version = text(invocation, "version");
+    if (version && flag(invocation, "previous"))
+        throw tinykvm::UserError(tinykvm::ExitCode::usage, "--version and --previous exclude each other");
+    if (version)
+        target += fmt::format("&version={}", ops::version_number(*version));
     if (flag(invocation, "previous"))
         target += fmt::format("&version={}", version_before(*platform, name));
     Printer printer(context, flag(invocation, "json"));
     platform->stream(target, [&](std::string_view bytes) { return printer.take(bytes); });
+    if (text(invocation, "request") && printer.only_requests() && !flag(invocation, "quiet"))
+        context.err << fmt::format("kvmserver: no line is known to be of this request: it printed none, or others were "
+                                   "served by its process at the same time (all: kvmserver logs {})\n",
+                                   name);
     return 0;
 }
 

@@ -109,17 +109,17 @@ private:
                                                          where(value), at->first, tinykvm::kLateEnvBytes - 1));
     }
 
-    // Warns for runtimes that copy their environment at start.
+    // Warns for runtimes that copy their environment at start, which is before a secret is given to them.
+    // [function.env] is there by then; `env set` warns itself.
     void warn_of_copies(const toml::table& function) {
         const std::string program = std::filesystem::path(manifest_.program).filename().string();
         if (!after_restore_.empty() || !copies_environment(program))
             return;
-        for (const char* name : {"env", "secrets"})
-            if (const toml::node* node = function.get(name))
-                manifest_.warnings.push_back(
-                    fmt::format("{}{} has copied its environment before function.{} gets new values: it needs "
-                                "[function.hooks] after-restore (docs/howto/secrets.md)",
-                                where(*node), program, name));
+        if (const toml::node* node = function.get("secrets"))
+            manifest_.warnings.push_back(
+                fmt::format("{}{} copies its environment when it starts, before function.secrets have values: it needs "
+                            "[function.hooks] after-restore (docs/howto/secrets.md)",
+                            where(*node), program));
     }
 
     std::string where(const toml::node& node) const {

@@ -106,6 +106,23 @@ TEST_CASE("variables that the last manifest set go with it; those set by hand st
     CHECK(world.env() == expected);
 }
 
+TEST_CASE("what was set by hand and is in the manifest gets the manifest's value, and is told of") {
+    World world;
+    const char* const manifest = R"({"function":{"env":{"SET":"1","UNSET":"1","SAME":"1","ITS_OWN":"1"}}})";
+    world.deploy(plan_of(manifest));
+    world.functions.set_env("hello", "SET", "by hand");
+    world.functions.set_env("hello", "UNSET", std::nullopt);
+    world.functions.set_env("hello", "ADDED", "by hand");
+    const auto replaced = [&](const char* wanted) {
+        return ops::change_of(plan_of(wanted), &world.functions).env_replaced;
+    };
+    CHECK(replaced(manifest) == Texts{"SET", "UNSET"});
+    CHECK(replaced(R"({"function":{"env":{"ITS_OWN":"2","NEW":"1","ADDED":"2"}}})") == Texts{"ADDED"});
+    CHECK(replaced(R"({"function":{"env":{"SET":"by hand"}}})").empty());
+    world.deploy(plan_of(manifest));
+    CHECK(replaced(manifest).empty());
+}
+
 TEST_CASE("a version that does not go live leaves routes and variables of the live one alone") {
     World world;
     world.deploy(plan_of(R"({"function":{"routes":["a.example"],"env":{"A":"1"}}})"));
@@ -190,6 +207,6 @@ TEST_CASE("a dry run tells what would be and what is") {
     CHECK(ops::change_json(plan, ops::change_of(plan, &world.functions)) ==
           nlohmann::json::parse(R"({"name":"hello","dry_run":true,"new":false,"activate":true,
               "before":[{"version":1,"percent":100}], "routes":["b.example"],"routes_before":["a.example"],"listen":[],
-              "env":{"A":"2"},"env_before":{"A":"1"}})"));
+              "env":{"A":"2"},"env_before":{"A":"1"},"env_replaced":[]})"));
     CHECK(world.routes() == Texts{"a.example"});
 }

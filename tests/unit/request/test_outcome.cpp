@@ -68,5 +68,8 @@ TEST_CASE("who runs a program is told the option, who deployed a function the ma
     there.function = "hello";
     CHECK(problem_for(Outcome::out_of_memory, there).hint == "max-request-memory in the manifest sets the limit");
     CHECK(problem_for(Outcome::program_failed, there).hint == "its crash report: `kvmserver logs hello`");
+    there.request_id = "0123456789abcdef";
+    CHECK(problem_for(Outcome::program_failed, there).hint ==
+          "its crash report: `kvmserver logs hello --request 0123456789abcdef`");
     CHECK(problem_for(Outcome::queue_full, here).hint == "more machines: --threads");
 }

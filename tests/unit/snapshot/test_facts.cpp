@@ -47,6 +47,7 @@ SnapshotFacts sample() {
     facts.pieces = {128, 5, 7};
     facts.permissions.read = {"/srv"};
     facts.cwd = "/srv";
+    facts.late_env = {{"GREETING", 0, 4096}};
     return facts;
 }
 
@@ -196,10 +197,13 @@ TEST_CASE("a name that comes twice is refused") {
 }
 
 TEST_CASE("what is found out about a good file") {
-    const auto [facts, error] = look(good());
+    Sample sample;
+    sample.state.late_env = {{"TOKEN", 0x7feff0002000, 4096}, {"COLOUR", 0x7feff0001000, 4096}};
+    const Bytes good = test::assemble(sample.parts());
+    const auto [facts, error] = look(good);
     CHECK(error == "");
     const test::TempFolder folder;
-    test::write_file(folder / "a", good());
+    test::write_file(folder / "a", good);
     const auto reader = SnapshotReader::open(folder / "a");
     CHECK(facts.guest_abi == reader.state().guest_abi);
     CHECK(facts.frames == reader.state().frames);
@@ -207,6 +211,7 @@ TEST_CASE("what is found out about a good file") {
     CHECK(facts.permissions == reader.state().permissions);
     CHECK(facts.limits == reader.state().limits);
     CHECK(facts.cwd == reader.state().program.cwd);
+    CHECK(facts.late_env == std::vector<tinykvm::LateVariable>{{"TOKEN", 0, 4096}, {"COLOUR", 0, 4096}});
     std::uint64_t sum = 0;
     for (const std::uint64_t bytes : facts.pieces)
         sum += bytes;
