@@ -10,8 +10,7 @@ namespace kvmserver {
 
 // Clones a machine from the image and sends it `POST path` with `body` (JSON). Returns an image of the result, which is
 // the pristine state of all invocations. Consumes `image`: the new image reuses its memory (Machine::merge_into).
-// `image` may still be loading. Throws UserError when the program ends, does not answer within max-request-time, or
-// answers with a status other than 200 to 299.
+// `image` may still be loading. Throws UserError as run_hook() does.
 std::shared_ptr<tinykvm::MachineImage> after_restore(const Setup& setup, std::shared_ptr<tinykvm::MachineImage> image,
                                                      const std::string& path, const std::string& body);
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "src/capture/before_snapshot.hpp"
 #include "src/capture/random_state.hpp"
 #include "src/capture/trial.hpp"
 #include "src/capture/warm_up.hpp"
@@ -275,24 +276,32 @@ Taken take_image(const Setup& setup, const Options& options, Booted booted, cons
         if (booted.hidden)
             booted.hidden->tell_count();
     };
+    const auto run_before_snapshot = [&] {
+        if (!options.before_snapshot.empty())
+            image = before_snapshot(setup, image, options.before_snapshot);
+    };
     if (!options.warmup_auto) {
         image = image_about_now(setup, options, booted, std::move(image));
         tell_hidden();
+        run_before_snapshot();
         note_random_state(setup, options, *image);
         return {std::move(image)};
     }
     const std::weak_ptr<MachineImage> cold = image; // not its address, which a later image may have
     std::string logged;
     if (on_cold) {
-        auto copy = std::make_shared<MachineImage>(*image);
+        auto copy = options.before_snapshot.empty() ? std::make_shared<MachineImage>(*image)
+                                                    : before_snapshot(setup, image, options.before_snapshot);
         logged = note_random_state(setup, options, *copy);
         on_cold(std::move(copy));
     }
     image = warmest_image(setup, options, std::move(image), booted.hidden);
     tell_hidden();
     const bool is_cold = image == cold.lock();
-    if (!is_cold || !on_cold)
+    if (!is_cold || !on_cold) {
+        run_before_snapshot();
         note_random_state(setup, options, *image, logged);
+    }
     return {std::move(image), is_cold};
 }
 

@@ -19,7 +19,8 @@ struct Taken {
 // Makes the image of a program that prepare_for_image() has prepared; consumes `booted`. After a warm-up, measures an
 // invocation and compares it with the cheapest warm-up request. While it costs a multiple of that, the program gets a
 // few more requests (logged with --verbose). Returns the image of the cheapest moment measured. `on_cold` gets a copy
-// of the image as it is before --warmup auto, which uses the same memory.
+// of the image as it is before --warmup auto, which may use the same memory. Both images are those after the
+// before-snapshot hook, if there is one.
 Taken take_image(const Setup& setup, const Options& options, Booted booted, const OnImage& on_cold = {});
 
 } // namespace kvmserver

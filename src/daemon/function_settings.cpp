@@ -77,6 +77,17 @@ std::vector<ListenAddress> listen_addresses(const json* value) {
     return all;
 }
 
+// "": none.
+std::string hook_path(const json* function, const char* hook) {
+    const json* const given = child(child(function, "hooks"), hook);
+    if (!given)
+        return {};
+    const auto* const path = given->get_ptr<const std::string*>();
+    if (!path || (!path->empty() && !path->starts_with('/')))
+        fail(fmt::format("function.hooks.{}", hook), "a path that begins with /");
+    return *path;
+}
+
 std::optional<TcpSettings> tcp_settings(const json& top, const json* function) {
     const json* const protocol = child(function, "protocol");
     if (protocol && *protocol != "http" && *protocol != "tcp")
@@ -89,7 +100,7 @@ std::optional<TcpSettings> tcp_settings(const json& top, const json* function) {
     }
     if (child(function, "routes"))
         misplaced("function.routes", "is for HTTP functions; a function with protocol = \"tcp\" has function.listen");
-    for (const char* key : {"health", "after-restore"})
+    for (const char* key : {"health", "after-restore", "before-snapshot"})
         if (const json* hook = child(child(function, "hooks"), key); hook && *hook != "")
             misplaced(fmt::format("function.hooks.{}", key),
                       "is an HTTP request, which a function with protocol = \"tcp\" does not answer");
@@ -150,12 +161,8 @@ FunctionSettings function_settings(std::string_view manifest) {
     settings.scale.idle_ns = duration(scale, "function.scale.idle");
     settings.scale.queue = whole(scale, "queue", 0, 1'000'000);
     settings.scale.queue_ns = duration(scale, "function.scale.queue-timeout").value_or(settings.scale.queue_ns);
-    if (const json* hook = child(child(function, "hooks"), "after-restore")) {
-        const auto* const path = hook->get_ptr<const std::string*>();
-        if (!path || (!path->empty() && !path->starts_with('/')))
-            fail("function.hooks.after-restore", "a path that begins with /");
-        settings.after_restore = *path;
-    }
+    settings.after_restore = hook_path(function, "after-restore");
+    settings.before_snapshot = hook_path(function, "before-snapshot");
     if (const json* secrets = child(function, "secrets")) {
         if (!secrets->is_array())
             fail("function.secrets", "an array of strings");

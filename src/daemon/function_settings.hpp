@@ -33,6 +33,7 @@ struct FunctionSettings {
     bool kept = false; // [function] ephemeral = false: one machine that keeps its state; scale.min and max are 1
     unsigned concurrency = 32;        // then: connections that it serves at once
     std::string after_restore;        // path; "": no hook
+    std::string before_snapshot;      // the same
     std::vector<std::string> secrets; // names of the secrets for all functions that it wants
 };
 

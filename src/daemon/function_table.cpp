@@ -300,8 +300,11 @@ FunctionVersion::Facts FunctionTable::facts_of(const store::ServedFunction& func
     std::vector<std::string> own;
     for (const auto& [name, value] : function.secrets)
         own.push_back(name);
-    Given given{settings.after_restore, settings.tcp,
-                values_of(settings, function.env, secrets_of(function, version, secrets), own), ceilings_text(ceilings),
+    Given given{settings.after_restore,
+                settings.before_snapshot,
+                settings.tcp,
+                values_of(settings, function.env, secrets_of(function, version, secrets), own),
+                ceilings_text(ceilings),
                 defaults_.share_across_tenants ? "" : version.tenant};
     if (*last_given_ != given)
         last_given_ = SharedGiven(std::move(given));

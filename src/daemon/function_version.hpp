@@ -16,6 +16,7 @@ namespace kvmserver::daemon {
 // What most versions of very many have in common: nothing of it. Equal ones can be one.
 struct Given {
     std::string after_restore;      // path of the hook; "": none
+    std::string before_snapshot;    // the same
     std::optional<TcpSettings> tcp; // nothing: HTTP
     Values values;
     std::string ceilings; // the most that it is granted (ceilings_text)

@@ -30,10 +30,9 @@ bool is_hook_request(std::string_view method, std::string_view path, std::string
     return !hook.empty() && method == "POST" && decoded(path) == decoded(hook);
 }
 
-request::Problem hook_refused(const std::string& hook, const std::string& function) {
+request::Problem hook_refused(const std::string& hook, const char* name, const std::string& function) {
     request::Problem problem = problem_for(request::Outcome::no_route, {});
-    problem.detail =
-        fmt::format("POST {} is the after-restore hook of {}, which only the daemon calls.", hook, function);
+    problem.detail = fmt::format("POST {} is the {} hook of {}, which only kvmserver calls.", hook, name, function);
     problem.hint = "";
     return problem;
 }

@@ -297,11 +297,13 @@ std::unique_ptr<http::Lease> Service::connect(const http::RequestInfo& request,
         waiter->failed(problem_for(request::Outcome::not_live, of));
         return nullptr;
     }
-    if (const std::string& hook = version->facts().given->after_restore;
-        is_hook_request(request.head.method, request.head.path, hook)) {
-        waiter->failed(hook_refused(hook, destination->function));
-        return nullptr;
-    }
+    const Given& given = *version->facts().given;
+    for (const auto& [hook, name] :
+         {std::pair(&given.after_restore, "after-restore"), std::pair(&given.before_snapshot, "before-snapshot")})
+        if (is_hook_request(request.head.method, request.head.path, *hook)) {
+            waiter->failed(hook_refused(*hook, name, destination->function));
+            return nullptr;
+        }
     return pool_.submit(version,
                         {.request_id = request.request_id,
                          .client_ip = request.client_ip,

@@ -48,6 +48,8 @@ int run_kept(const Setup& setup, const Options& options, GdbServer* gdb) {
             gdb->ended(booted.loop->stop());
         return booted.exit_code;
     }
+    if (!options.before_snapshot.empty())
+        note_line("--before-snapshot: this machine keeps its state, so no image of it is taken");
     if (options.warmup_auto)
         note_line("--warmup auto: this machine keeps its state and warms up as it is used");
     warm_up(booted, options, options.warmup, {.all = options.warmup * options.warmup_requests.size()});

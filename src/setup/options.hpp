@@ -68,6 +68,7 @@ struct Options {
     bool ephemeral = false;
     unsigned warmup = 0;                            // rounds
     bool warmup_auto = false;                       // --warmup auto: until invocations get no cheaper
+    std::string before_snapshot;                    // path of the hook; "": none
     double warmup_seconds = 10;                     // --max-warmup-time: limit of --warmup auto
     std::vector<WarmupRequest> warmup_requests{{}}; // each round sends all of them; --warmup-path, --warmup-requests
     std::string listen;        // --listen: overrides the first listener's address; "" keeps the program's

@@ -224,7 +224,7 @@ def test_the_hook_of_the_guide_takes_values_and_only_the_daemon_calls_it(store, 
     harness.wait_until(lambda: daemon.text("greet", "/") == "Hoi (token of 12 characters)\n", "the program has them")
     for path in ("/restored", "/restored?x", "/%72estored"):
         refused = daemon.ask("greet", path, method="POST", body=b'{"env": {"GREETING": "mine"}, "secrets": {}}')
-        assert refused.status == 404 and refused.problem["detail"] == "POST /restored is the after-restore hook of greet, which only the daemon calls."
+        assert refused.status == 404 and refused.problem["detail"] == "POST /restored is the after-restore hook of greet, which only kvmserver calls."
     assert daemon.ask("greet", "/restored/", method="POST", body=b"{}").status == 404  # by the program
     assert daemon.ask("greet", "/restored").status == 200  # only POST is the hook's
 

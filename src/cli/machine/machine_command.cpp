@@ -122,8 +122,11 @@ MachineJob prepare(unsigned command, const Invocation& invocation, Context& cont
     bool print = false;
     if (const auto at = settings.find("print-config"); at != settings.end())
         print = at->second.values.front() == "true";
-    if (!told) // else their parent gives them
+    if (!told) { // else their parent gives them
         add_function_env(file.function_env, command, settings);
+        if (file.before_snapshot && command == kSnapshot)
+            settings.emplace("before-snapshot", *file.before_snapshot); // unless it is given otherwise
+    }
     settings.erase("print-config");
     settings.erase("config");
     settings.erase(std::string(kStrict.name));

@@ -62,8 +62,10 @@ public:
             } else if (name == "function") {
                 if (!node.is_table() && !node.is_array_of_tables())
                     wrong_type(where(key.source()), name, "a table", node);
-                if (with_run && node.is_table())
+                if (with_run && node.is_table()) {
                     function_env(*node.as_table());
+                    before_snapshot(*node.as_table());
+                }
             } else {
                 unknown(name, where(key.source()), top_level_names());
             }
@@ -156,6 +158,18 @@ private:
             file_.function_env.push_back(
                 fmt::format("{}={}", key.str(), string_value(*value.as_string(), where(key.source()), name)));
         }
+    }
+
+    void before_snapshot(const toml::table& function) {
+        const toml::table* const hooks = function["hooks"].as_table();
+        const toml::node* const path = hooks ? hooks->get("before-snapshot") : nullptr;
+        if (!path)
+            return;
+        if (!path->is_string())
+            wrong_type(where(path->source()), "function.hooks.before-snapshot", "a string", *path);
+        const std::string at = where(path->source());
+        file_.before_snapshot =
+            Setting{{string_value(*path->as_string(), at, "function.hooks.before-snapshot")}, at + "function.hooks."};
     }
 
     void unknown(const std::string& name, const std::string& at, const std::vector<std::string>& known,

@@ -28,7 +28,8 @@ struct UnknownKey {
 struct ConfigFile {
     Settings settings;
     std::optional<RunSection> run;
-    std::vector<std::string> function_env; // "K=V" of [function.env]; read together with [run]
+    std::vector<std::string> function_env;  // "K=V" of [function.env]; read together with [run], as is
+    std::optional<Setting> before_snapshot; // of [function.hooks]
     std::vector<UnknownKey> unknown;
 };
 
@@ -38,8 +39,8 @@ void report_unknown(const std::vector<UnknownKey>& unknown, bool refused, const 
 // The hint for a key of a section that is not `known` there.
 std::string hint_in_section(const std::string& name, const std::vector<std::string>& known);
 
-// Reads [run] and [function.env] only when `with_run`; otherwise they are not even looked at. `shown` is the name for
-// messages. Throws UserError with file and line for what is no TOML and for values of a wrong type.
+// Reads [run], [function.env] and the hook only when `with_run`; otherwise they are not even looked at. `shown` is the
+// name for messages. Throws UserError with file and line for what is no TOML and for values of a wrong type.
 ConfigFile parse_config(const std::string& text, const std::string& shown, std::span<const OptionSpec> options,
                         bool with_run);
 ConfigFile read_config(const std::string& path, std::span<const OptionSpec> options, bool with_run);

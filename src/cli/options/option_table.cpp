@@ -46,6 +46,8 @@ constexpr OptionSpec kTable[] = {
      .help = "path of the warm-up requests (repeatable)", .without_effect = kSnaprun},
     {.name = "warmup-requests", .kind = Kind::text, .group = kOptions, .value = "FILE",
      .help = "warm-up requests with method, headers and body (.http)", .without_effect = kSnaprun},
+    {.name = "before-snapshot", .kind = Kind::text, .group = kOptions, .value = "PATH",
+     .help = "POST this path before saving, so that the program forgets what must not be", .without_effect = kSnaprun},
     {.name = "clock", .kind = Kind::text, .group = kOptions, .value = "pauses|continues", .fallback = "pauses",
      .help = "monotonic clock between image and request"},
     {.name = "cpu", .kind = Kind::text, .group = kOptions, .value = "native|x86-64-v2|x86-64-v3|x86-64-v4",
@@ -104,7 +106,7 @@ constexpr OptionSpec kTable[] = {
     {.name = "allow-listen", .kind = Kind::optional_list, .group = kPermissions, .value = "ADDRS",
      .help = "listen only, also as unix:/path", .bare = "*"},
     {.name = "volume", .kind = Kind::repeated, .group = kPermissions, .value = "HOST:GUEST[:rwx]",
-     .help = "show a host folder at another path (repeatable; r)"},
+     .help = "show a host folder at another path (repeatable, or with commas; r)"},
 
     {.name = "max-boot-time", .kind = Kind::seconds, .group = kLimits, .value = "SECONDS", .fallback = "60",
      .help = "until it waits for clients; `run` without -e: if given", .without_effect = kSnaprun},

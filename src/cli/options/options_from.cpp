@@ -197,6 +197,11 @@ private:
         choice("jail", walls);
         options_.jail = *jail::mode_of(walls);
         warmup_requests();
+        text("before-snapshot", options_.before_snapshot);
+        if (const std::string& path = options_.before_snapshot; !path.empty())
+            if (const std::string_view wrong = wrong_with_target(path); !wrong.empty())
+                usage(fmt::format("{}: '{}' {}", find("before-snapshot")->label("before-snapshot"),
+                                  tinykvm::printable(path), wrong));
         text("listen", options_.listen);
         if (const Setting* listen = find("listen"))
             check_listen(listen->label("listen"));
@@ -328,7 +333,23 @@ private:
                 item = unix_rule(item);
             add(allowed.listen, item == "*" ? tinykvm::NetRule() : tinykvm::parse_listen_rule(label, item));
         });
+        split_volumes();
         items("volume", [&](const std::string&, std::string& item) { add(allowed.volumes, volume(item)); });
+    }
+
+    // "/a:/b,/c:/d:rw" is two. "/a,b:/c" is one, whose path has a comma.
+    void split_volumes() {
+        Setting* const setting = find("volume");
+        std::vector<std::string> all;
+        for (const std::string& value : setting ? setting->values : std::vector<std::string>()) {
+            const std::vector<std::string> parts = split_commas(value);
+            if (std::ranges::all_of(parts, [](const std::string& part) { return part.find(':') != part.npos; }))
+                all.insert(all.end(), parts.begin(), parts.end());
+            else
+                all.push_back(value);
+        }
+        if (setting)
+            setting->values = std::move(all);
     }
 
     // "unix:PATH" with an absolute path; "unix:@NAME" as it is.

@@ -63,8 +63,9 @@ private:
         if (const toml::node* secrets = function.get("secrets"))
             secret_names(*secrets);
         if (const toml::table* hooks = table(function, "function", "hooks")) {
-            warn_unknown(*hooks, "function.hooks", {"after-restore", "health"});
+            warn_unknown(*hooks, "function.hooks", {"after-restore", "before-snapshot", "health"});
             path(*hooks, "function.hooks.after-restore", after_restore_); // the daemon reads it from the manifest
+            path(*hooks, "function.hooks.before-snapshot", manifest_.before_snapshot);
             path(*hooks, "function.hooks.health", manifest_.health);
         }
         if (const toml::table* build = table(function, "function", "build")) {
@@ -93,6 +94,8 @@ private:
             warmup && manifest_.tcp && warmup->value<std::int64_t>() != std::int64_t{0})
             fail(*warmup, "warmup sends HTTP requests, which a function with protocol = \"tcp\" does not answer; "
                           "leave it out");
+        if (const toml::node* hook = top.get("before-snapshot"); hook && !manifest_.before_snapshot.empty())
+            fail(*hook, "before-snapshot is given twice: here, and in [function.hooks]; remove one");
         for (const char* const key : {"warmup-path", "warmup-requests"})
             if (const toml::node* node = top.get(key); node && manifest_.tcp)
                 fail(*node, fmt::format("{} is about HTTP requests, which a function with protocol = \"tcp\" does not "

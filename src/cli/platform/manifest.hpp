@@ -22,6 +22,7 @@ struct Manifest {
     std::map<std::string, std::string> env;
     std::vector<std::string> secrets; // names
     std::string health;               // path; "": none
+    std::string before_snapshot;      // the same
     bool kept = false;                // ephemeral = false: its machine keeps what requests change
     std::string build_command;        // "": none
     std::vector<std::string> watch;   // globs that `dev --watch` watches; none: the whole folder

@@ -7,7 +7,9 @@ namespace kvmserver::cli::platform {
 
 namespace {
 
-void add_health_path(std::vector<std::string>& words, const Manifest& manifest, const ConfigFile& config) {
+void add_paths(std::vector<std::string>& words, const Manifest& manifest, const ConfigFile& config) {
+    if (!manifest.before_snapshot.empty())
+        words.insert(words.end(), {"--before-snapshot", manifest.before_snapshot});
     if (!manifest.health.empty() && !config.settings.contains("warmup-path") &&
         !config.settings.contains("warmup-requests"))
         words.insert(words.end(), {"--warmup-path", manifest.health});
@@ -20,7 +22,7 @@ std::vector<std::string> warmup_words(const Manifest& manifest) {
     std::vector<std::string> words;
     if (!config.settings.contains("warmup"))
         words = {"--warmup", manifest.tcp || manifest.kept ? "0" : "auto"}; // `kept` would keep what it changed
-    add_health_path(words, manifest, config);
+    add_paths(words, manifest, config);
     return words;
 }
 
@@ -30,7 +32,7 @@ std::vector<std::string> short_warmup_words(const Manifest& manifest) {
     const auto warmup = config.settings.find("warmup");
     if (warmup != config.settings.end() && warmup->second.values.front() == "auto")
         words = {"--warmup", "0"};
-    add_health_path(words, manifest, config);
+    add_paths(words, manifest, config);
     return words;
 }
 

@@ -101,6 +101,8 @@ TEST_CASE("a setting that cannot be is refused by its key, with what it may be")
              Wrong{scale(R"("queue-timeout":"-1s")"), "function.scale.queue-timeout must"},
              Wrong{R"({"function":{"hooks":{"after-restore":"wake"}}})", "function.hooks.after-restore must be a path"},
              Wrong{R"({"function":{"hooks":{"after-restore":1}}})", "function.hooks.after-restore must"},
+             Wrong{R"({"function":{"hooks":{"before-snapshot":"x"}}})",
+                   "function.hooks.before-snapshot must be a path"},
              Wrong{R"({"function":{"secrets":"DB"}})", "function.secrets must be an array of strings"},
              Wrong{R"({"function":{"secrets":["DB",1]}})", "function.secrets must"},
              Wrong{R"({"function":{"versions":{"keep":0}}})", "function.versions.keep must"},
@@ -141,6 +143,7 @@ TEST_CASE("what does not go with a protocol is refused by its name") {
           "function.routes is for HTTP functions; a function with protocol = \"tcp\" has function.listen");
     CHECK(tcp(R"(,"hooks":{"health":"/"})").find("function.hooks.health is an HTTP request") == 0);
     CHECK(tcp(R"(,"hooks":{"after-restore":"/"})").find("function.hooks.after-restore is an HTTP request") == 0);
+    CHECK(tcp(R"(,"hooks":{"before-snapshot":"/"})").find("function.hooks.before-snapshot is an HTTP request") == 0);
     CHECK(tcp(R"(,"drain":"soon")").find("function.drain must be a time") == 0);
     CHECK(said_of(R"({"function":{"protocol":"udp"}})") == "function.protocol must be \"http\" or \"tcp\"");
     CHECK(said_of(R"({"function":{"protocol":6}})").find("function.protocol must") == 0);
