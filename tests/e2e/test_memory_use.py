@@ -127,7 +127,7 @@ def test_a_process_that_overruns_its_group_is_ended_and_told_of(store, serve) ->
 def test_without_control_groups_it_is_said_once_and_strict_refuses(store, serve) -> None:
     daemon = serve()
     lines = [line for line in daemon.err.splitlines() if "control group" in line]
-    assert len(lines) == 1 and lines[0].startswith("kvmserver: functions have no control groups of their own here: "), lines
+    assert len(lines) == 1 and lines[0].startswith("kvmserver: functions run with the limits of their machines only, without control groups: "), lines
     assert daemon.stop().status == 0
     off = serve("--cgroup", "off")
     assert "control group" not in off.err

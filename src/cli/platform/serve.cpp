@@ -397,7 +397,8 @@ int serve(const Invocation& invocation, Context& context) {
         fmt::print(stderr, "kvmserver: the API listens on {}\n", running->listener->address());
         tell_of_trouble(jail.mode);
         if (!jail.groups->missing().empty())
-            fmt::print(stderr, "kvmserver: functions have no control groups of their own here: {}\n",
+            fmt::print(stderr,
+                       "kvmserver: functions run with the limits of their machines only, without control groups: {}\n",
                        jail.groups->missing());
         return running;
     };

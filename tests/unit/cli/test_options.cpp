@@ -130,6 +130,8 @@ TEST_CASE("permissions") {
                                       {"/srv", "/www", true, true, false}};
     CHECK(told("--volume=./data:/data --volume /srv:/www:rw").permissions.volumes == volumes);
     CHECK(told("--volume ./data:/data:r --volume=/srv/:/www/:rw").permissions.volumes == volumes);
+    CHECK(told("--volume=./data:/data,/srv:/www:rw").permissions.volumes == volumes);
+    CHECK(told("--volume=/a,b:/c").permissions.volumes == std::vector{tinykvm::Volume{"/a,b", "/c"}});
     CHECK(told("--volume ./data:/data").permissions.read.empty());
 }
 
@@ -180,6 +182,7 @@ TEST_CASE("values that are refused: one line naming the option") {
     CHECK_THAT(refused("--allow-listen=8080"), contains("--allow-listen=8080") && contains("did you mean :8080?"));
     CHECK_THAT(refused("--listen 8080"), contains("--listen=8080") && contains("did you mean :8080?"));
     CHECK_THAT(refused("--volume a"), contains("--volume=a"));
+    CHECK_THAT(refused("--volume a:/b,c:"), contains("--volume=c:"));
     CHECK_THAT(refused("--volume a:/b:q"), contains("rwx") || contains("r, w and x"));
 }
 
