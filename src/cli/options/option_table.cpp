@@ -47,7 +47,7 @@ constexpr OptionSpec kTable[] = {
     {.name = "warmup-requests", .kind = Kind::text, .group = kOptions, .value = "FILE",
      .help = "warm-up requests with method, headers and body (.http)", .without_effect = kSnaprun},
     {.name = "before-snapshot", .kind = Kind::text, .group = kOptions, .value = "PATH",
-     .help = "POST this path before saving, so that the program forgets what must not be", .without_effect = kSnaprun},
+     .help = "POST this path first: the program forgets what must not be saved", .without_effect = kSnaprun},
     {.name = "clock", .kind = Kind::text, .group = kOptions, .value = "pauses|continues", .fallback = "pauses",
      .help = "monotonic clock between image and request"},
     {.name = "cpu", .kind = Kind::text, .group = kOptions, .value = "native|x86-64-v2|x86-64-v3|x86-64-v4",
