@@ -50,6 +50,15 @@ def test_both_snapshots_of_a_deploy_have_had_it_once(store, serve, app) -> None:
     assert daemon.text("app", "/before") == TOLD[1].decode()  # GET is the program's
 
 
+def test_options_below_the_snapshot_section_are_those_of_a_deploy(store, serve, app) -> None:
+    daemon = serve()
+    for warmup, told in ((0, TOLD[0]), (3, TOLD[1])):
+        file = app(top="warmup = 1\n") / "kvmserver.toml"
+        file.write_text(file.read_text() + f"[snapshot]\nwarmup = {warmup}\n")
+        store.ok("deploy", file, "-q")
+        assert daemon.text("app", "/") == told.decode()
+
+
 def test_a_hook_that_refuses_stores_nothing(store, app) -> None:
     store.ok("deploy", app(), "-q")
     done = store("deploy", app(settings='[function.env]\nREFUSE = "1"\n'))

@@ -21,13 +21,16 @@ namespace {
 
 constexpr const char* kDefaultFile = "kvmserver.toml";
 
-ConfigFile config_for(const Settings& line, bool with_run) {
+ConfigFile config_for(unsigned command, const Settings& line, bool with_run) {
+    const Section section = command == kSnapshot  ? Section::snapshot
+                            : command == kSnaprun ? Section::snaprun
+                                                  : Section::none;
     if (const auto given = line.find("config"); given != line.end())
-        return read_config(given->second.values.front(), machine_options(), with_run);
+        return read_config(given->second.values.front(), machine_options(), with_run, section);
     std::error_code missing;
     if (!std::filesystem::exists(kDefaultFile, missing))
         return {};
-    return read_config(kDefaultFile, machine_options(), with_run);
+    return read_config(kDefaultFile, machine_options(), with_run, section);
 }
 
 std::string command_name(unsigned command) {
@@ -112,7 +115,7 @@ std::vector<OptionSpec> options_of(unsigned command) {
 
 MachineJob prepare(unsigned command, const Invocation& invocation, Context& context) {
     // A program on the command line replaces [run], which then need not even be valid.
-    ConfigFile file = config_for(invocation.settings, command != kSnaprun && invocation.operands.empty());
+    ConfigFile file = config_for(command, invocation.settings, command != kSnaprun && invocation.operands.empty());
     const bool told = is_set(invocation.settings, "temporary") || is_set(invocation.settings, "dev"); // by their parent
     if (!told)
         report_unknown(file.unknown, is_set(invocation.settings, kStrict.name), "--strict", context);

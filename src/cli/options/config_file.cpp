@@ -48,7 +48,8 @@ std::string_view wanted_type(Kind kind) {
 
 class Reader {
 public:
-    Reader(const std::string& shown, std::span<const OptionSpec> options) : shown_(shown), options_(options) {}
+    Reader(const std::string& shown, std::span<const OptionSpec> options, Section section)
+        : shown_(shown), options_(options), section_(section) {}
 
     ConfigFile read(const toml::table& top, bool with_run) {
         for (const auto& [key, node] : top) {
@@ -66,10 +67,15 @@ public:
                     function_env(*node.as_table());
                     before_snapshot(*node.as_table());
                 }
+            } else if (name == "snapshot") {
+                section_options(name, node, kSnapshot, section_ == Section::snapshot);
+            } else if (name == "snaprun") {
+                section_options(name, node, kSnaprun, section_ == Section::snaprun);
             } else {
                 unknown(name, where(key.source()), top_level_names());
             }
         }
+        file_.settings = merge(std::move(file_.settings), of_section_);
         return std::move(file_);
     }
 
@@ -120,6 +126,28 @@ private:
         if (node.is_array() && spec.is_list())
             return found(strings(*node.as_array(), where, spec.name, wanted_type(spec.kind)));
         wrong_type(where, spec.name, wanted_type(spec.kind), node);
+    }
+
+    // `command`: whose options they are; `wanted`: whether they replace those at top level.
+    void section_options(const std::string& section, const toml::node& node, unsigned command, bool wanted) {
+        if (!node.is_table())
+            wrong_type(where(node.source()), section, "a table", node);
+        std::vector<std::string> names;
+        for (const OptionSpec& spec : options_)
+            if (spec.in_file && !spec.group.empty() && (spec.offered & command) != 0)
+                names.emplace_back(spec.name);
+        for (const auto& [key, value] : *node.as_table()) {
+            const std::string name(key.str()), at = where(key.source());
+            const OptionSpec* const spec = find_option(options_, std::string_view(name));
+            if (!spec || !spec->in_file || (spec->offered & command) == 0) {
+                file_.unknown.push_back(
+                    {fmt::format("{}unknown key '{}.{}'", at, section, name), did_you_mean(name, names)});
+                continue;
+            }
+            Setting option = setting(*spec, value, at + section + ".");
+            if (wanted)
+                of_section_[name] = std::move(option);
+        }
     }
 
     RunSection run_section(const toml::node& node, const std::string& at) {
@@ -183,7 +211,7 @@ private:
     }
 
     std::vector<std::string> top_level_names() const {
-        std::vector<std::string> names{"run", "function"};
+        std::vector<std::string> names{"run", "function", "snapshot", "snaprun"};
         for (const OptionSpec& spec : options_)
             if (spec.in_file && !spec.group.empty())
                 names.emplace_back(spec.name);
@@ -192,6 +220,8 @@ private:
 
     const std::string& shown_;
     std::span<const OptionSpec> options_;
+    const Section section_;
+    Settings of_section_;
     ConfigFile file_;
 };
 
@@ -210,17 +240,17 @@ std::string hint_in_section(const std::string& name, const std::vector<std::stri
 }
 
 ConfigFile parse_config(const std::string& text, const std::string& shown, std::span<const OptionSpec> options,
-                        bool with_run) {
+                        bool with_run, Section section) {
     try {
         const toml::table top = toml::parse(text);
-        return Reader(shown, options).read(top, with_run);
+        return Reader(shown, options, section).read(top, with_run);
     } catch (const toml::parse_error& error) {
         throw UserError(ExitCode::usage,
                         fmt::format("{}:{}: {}", shown, error.source().begin.line, std::string(error.description())));
     }
 }
 
-ConfigFile read_config(const std::string& path, std::span<const OptionSpec> options, bool with_run) {
+ConfigFile read_config(const std::string& path, std::span<const OptionSpec> options, bool with_run, Section section) {
     const auto fail = [&](int error) {
         throw UserError(error == ENOENT || error == ENOTDIR ? ExitCode::not_found
                         : error == EACCES                   ? ExitCode::not_permitted
@@ -241,7 +271,7 @@ ConfigFile read_config(const std::string& path, std::span<const OptionSpec> opti
     }
     if (count < 0)
         fail(errno);
-    return parse_config(text, path, options, with_run);
+    return parse_config(text, path, options, with_run, section);
 }
 
 } // namespace kvmserver::cli

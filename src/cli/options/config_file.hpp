@@ -1,6 +1,6 @@
-// The options file, kvmserver.toml: options by their long names at top level, [run], and tables of later
-// commands. toml++ reads it: CLI11 2.1.2 reads an array of several lines as several keys, cuts "a#b" at '#',
-// and keeps no line numbers.
+// The options file, kvmserver.toml: options by their long names at top level and, for one command, below [snapshot] and
+// [snaprun]; [run], and [function] of later commands. toml++ reads it: CLI11 2.1.2 reads an array of several lines as
+// several keys, cuts "a#b" at '#', and keeps no line numbers.
 #pragma once
 #include <optional>
 #include <string>
@@ -39,10 +39,14 @@ void report_unknown(const std::vector<UnknownKey>& unknown, bool refused, const 
 // The hint for a key of a section that is not `known` there.
 std::string hint_in_section(const std::string& name, const std::vector<std::string>& known);
 
+// Whose options replace those at top level. The others' are looked at, so that what is wrong is found.
+enum class Section { none, snapshot, snaprun };
+
 // Reads [run], [function.env] and the hook only when `with_run`; otherwise they are not even looked at. `shown` is the
 // name for messages. Throws UserError with file and line for what is no TOML and for values of a wrong type.
 ConfigFile parse_config(const std::string& text, const std::string& shown, std::span<const OptionSpec> options,
-                        bool with_run);
-ConfigFile read_config(const std::string& path, std::span<const OptionSpec> options, bool with_run);
+                        bool with_run, Section section = Section::none);
+ConfigFile read_config(const std::string& path, std::span<const OptionSpec> options, bool with_run,
+                       Section section = Section::none);
 
 } // namespace kvmserver::cli

@@ -33,7 +33,7 @@ void check_script(const Manifest& manifest, const Options& options, Context& con
 } // namespace
 
 void check_manifest(const Manifest& manifest, Context& context) {
-    Settings settings = read_config(manifest.file.string(), machine_options(), false).settings;
+    Settings settings = read_config(manifest.file.string(), machine_options(), false, Section::snapshot).settings;
     if (!manifest.build_command.empty())
         settings.erase("warmup-requests"); // the build may make the file
     const Options options = options_from(settings, manifest.folder.string(), context.cpus);

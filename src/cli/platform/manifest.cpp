@@ -94,7 +94,10 @@ private:
             warmup && manifest_.tcp && warmup->value<std::int64_t>() != std::int64_t{0})
             fail(*warmup, "warmup sends HTTP requests, which a function with protocol = \"tcp\" does not answer; "
                           "leave it out");
-        if (const toml::node* hook = top.get("before-snapshot"); hook && !manifest_.before_snapshot.empty())
+        const toml::table* const own = top["snapshot"].as_table();
+        if (const toml::node* hook =
+                own && own->get("before-snapshot") ? own->get("before-snapshot") : top.get("before-snapshot");
+            hook && !manifest_.before_snapshot.empty())
             fail(*hook, "before-snapshot is given twice: here, and in [function.hooks]; remove one");
         for (const char* const key : {"warmup-path", "warmup-requests"})
             if (const toml::node* node = top.get(key); node && manifest_.tcp)

@@ -71,7 +71,7 @@ int run(const std::vector<std::string>& argv, const std::string& folder, bool qu
 // whose values must not be in a snapshot.
 std::vector<std::string> late_variables(const Manifest& manifest) {
     std::vector<std::string> variables;
-    const ConfigFile config = read_config(manifest.file.string(), machine_options(), false);
+    const ConfigFile config = read_config(manifest.file.string(), machine_options(), false, Section::snapshot);
     if (const auto given = config.settings.find("late-env"); given != config.settings.end())
         variables = given->second.values;
     for (const auto& [name, value] : manifest.env)
@@ -195,8 +195,9 @@ SnapshotFile::SnapshotFile(const Source& source, Talk talk, Context& context, Co
     if (!source.manifest)
         return;
     const Manifest& manifest = *source.manifest;
-    hurried_ = compress == Compress::in_a_hurry &&
-               !read_config(manifest.file.string(), machine_options(), false).settings.contains("level");
+    hurried_ =
+        compress == Compress::in_a_hurry &&
+        !read_config(manifest.file.string(), machine_options(), false, Section::snapshot).settings.contains("level");
     try {
         const HeldSignals held;
         build(manifest, talk == Talk::results, held, context);

@@ -18,7 +18,7 @@ void add_paths(std::vector<std::string>& words, const Manifest& manifest, const 
 } // namespace
 
 std::vector<std::string> warmup_words(const Manifest& manifest) {
-    const ConfigFile config = read_config(manifest.file.string(), machine_options(), false);
+    const ConfigFile config = read_config(manifest.file.string(), machine_options(), false, Section::snapshot);
     std::vector<std::string> words;
     if (!config.settings.contains("warmup"))
         words = {"--warmup", manifest.tcp || manifest.kept ? "0" : "auto"}; // `kept` would keep what it changed

@@ -42,6 +42,35 @@ TEST_CASE("the options file gives what the command line does") {
     }
 }
 
+TEST_CASE("options below [snapshot] and [snaprun] are of that command only, and the command line wins") {
+    const Folder folder;
+    folder.write("kvmserver.toml", "level = 3\nallow-all = true\nthreads = 2\n"
+                                   "[snapshot]\nlevel = 19\nallow-read = '/a'\n[snaprun]\nthreads = 4\n");
+    const Options made = kvmserver_line("snapshot -o x p").options;
+    CHECK(made.level == 19);
+    CHECK_FALSE(made.permissions.all);
+    CHECK(made.permissions.read == Strings{"/a"});
+    CHECK(made.threads == 2);
+    CHECK(kvmserver_line("snapshot -o x --level 5 p").options.level == 5);
+    const Options run = kvmserver_line("run -e p").options;
+    CHECK(run.permissions.all);
+    CHECK(run.threads == 2);
+    CHECK(kvmserver_line("snaprun x.snap").options.threads == 4);
+    CHECK(kvmserver_line("snaprun -t 1 x.snap").options.threads == 1);
+
+    folder.write("kvmserver.toml", "[snapshot]\nlevel = 'high'\n");
+    CHECK_THAT(kvmserver_line("run p").err,
+               contains("kvmserver.toml:2: snapshot.level must be an integer, not a string"));
+    folder.write("kvmserver.toml", "[snapshot]\nlevel = 99\n");
+    CHECK_THAT(kvmserver_line("snapshot -o x p").err, contains("kvmserver.toml:2: snapshot.level"));
+    folder.write("kvmserver.toml", "[snaprun]\nthraeds = 4\nlevel = 4\n");
+    CHECK_THAT(kvmserver_line("run p").err,
+               contains("kvmserver.toml:2: unknown key 'snaprun.thraeds'; ignored; did you mean threads?"));
+    CHECK_THAT(kvmserver_line("run p").err, contains("kvmserver.toml:3: unknown key 'snaprun.level'"));
+    folder.write("kvmserver.toml", "snapshot = 'x.snap'\n");
+    CHECK_THAT(kvmserver_line("run p").err, contains("kvmserver.toml:1: snapshot must be a table, not a string"));
+}
+
 TEST_CASE("an array item is one path, commas and all") {
     const Folder folder;
     folder.write("kvmserver.toml", "allow-read = ['/a,b']");
