@@ -218,6 +218,14 @@ def test_a_snapshot_is_served_with_a_storage_booted_at_its_start(tmp_path):
         assert [it.ask("add 1"), it.ask("early;get")[1:], it.ask("add 1")] == [["1"], ["failed: Connection reset by peer"], ["2"]]
 
 
+def test_by_the_options_file(tmp_path):
+    (tmp_path / "kvmserver.toml").write_text(f'[run]\nprogram = "/x"\n[storage]\nprogram = "{GUESTS / "stores"}"\nargs = ["{STORE_PORT}"]\n')
+    with Server(options=("-e", "-c", tmp_path / "kvmserver.toml")) as server:
+        assert [server.ask("add 1") for _ in range(3)] == [["1"], ["2"], ["3"]]
+    refused = kvmserver("deploy", "--store", tmp_path / "store", tmp_path)
+    assert refused.status == 2 and "kvmserver.toml:3: [storage] is for run, snapshot and snaprun" in refused.error, refused
+
+
 def test_a_round_trip_costs_two_exits():
     def exits(calls: int) -> int:
         with Server(*stores()) as it:

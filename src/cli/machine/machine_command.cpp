@@ -153,17 +153,19 @@ MachineJob prepare(unsigned command, const Invocation& invocation, Context& cont
     if (invocation.storage) {
         if (print || job.options.dev)
             throw tinykvm::UserError(tinykvm::ExitCode::usage, std::string(print ? "--print-config" : "--dev") +
-                                                                   " excludes ++ storage, which is in no file");
+                                                                   " excludes ++ storage; [storage] is that in a file");
         job.options.storage = storage_options(*invocation.storage, job.options, context);
         if (!job.options.storage) { // its help was printed
             job.done = true;
             return job;
         }
+    } else if (file.storage && !told) {
+        job.options.storage = storage_options(*file.storage, job.options, context);
     }
     note_without_effect(command, settings, job.options, context.err);
     if (print) {
         const RunSection run = command == kRun ? RunSection{job.program, job.args} : RunSection{};
-        context.out << config_text(settings, command, run);
+        context.out << config_text(settings, command, run, file.storage);
         job.done = true;
     } else if ((command & (kRun | kSnapshot)) != 0 && !job.program.empty()) {
         job.options.program = job.program;

@@ -1,8 +1,11 @@
 #include "src/cli/machine/storage_words.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
 #include "src/cli/app.hpp"
 #include "src/cli/machine/shims.hpp"
@@ -38,13 +41,26 @@ constexpr std::array<std::string_view, 19> kOwn{"allow-all",
 
 [[noreturn]] void usage(const std::string& message) { throw tinykvm::UserError(tinykvm::ExitCode::usage, message); }
 
+bool is_own(std::string_view option) { return std::ranges::find(kOwn, option) != kOwn.end(); }
+
+std::shared_ptr<const Options> options_of(Settings settings, RunSection run, bool one_to_one, const Options& main,
+                                          Context& context) {
+    auto options = std::make_shared<Options>(options_from(settings, context.folder, context.cpus));
+    options->one_to_one = one_to_one;
+    options->program = std::move(run.program);
+    options->args = std::move(run.args);
+    options->hidden = main.hidden;
+    substitute_shims(*options, context);
+    return options;
+}
+
 } // namespace
 
 Command storage_command() {
     std::vector<OptionSpec> options{
         {.name = kOneToOne, .group = "Options", .help = "a machine of it for each request machine, not one for all"}};
     std::ranges::copy_if(machine_options(), std::back_inserter(options),
-                         [](const OptionSpec& spec) { return std::ranges::find(kOwn, spec.name) != kOwn.end(); });
+                         [](const OptionSpec& spec) { return is_own(spec.name); });
     return {.name = std::string(kStorage),
             .synopsis = "PROGRAM [ARGS...]",
             .summary = "a second program, which keeps its state; the first connects to it in memory",
@@ -75,13 +91,17 @@ std::shared_ptr<const Options> storage_options(const std::vector<std::string>& w
         given != parsed.settings.end() && !one_to_one && given->second.values.front() != "false")
         usage("--1-to-1: '" + given->second.values.front() + "' is neither true nor false");
     parsed.settings.erase(std::string(kOneToOne));
-    auto options = std::make_shared<Options>(options_from(parsed.settings, context.folder, context.cpus));
-    options->one_to_one = one_to_one;
-    options->program = parsed.operands.front();
-    options->args.assign(parsed.operands.begin() + 1, parsed.operands.end());
-    options->hidden = main.hidden;
-    substitute_shims(*options, context);
-    return options;
+    return options_of(std::move(parsed.settings),
+                      {parsed.operands.front(), {parsed.operands.begin() + 1, parsed.operands.end()}}, one_to_one, main,
+                      context);
+}
+
+std::shared_ptr<const Options> storage_options(StorageSection section, const Options& main, Context& context) {
+    for (const auto& [name, setting] : section.settings)
+        if (!is_own(name))
+            usage(fmt::format("{}: it is no option of the storage program; kvmserver run ++ storage --help lists them",
+                              setting.label(name)));
+    return options_of(std::move(section.settings), std::move(section.run), section.one_to_one, main, context);
 }
 
 } // namespace kvmserver::cli

@@ -1,10 +1,12 @@
-// The words after "++" of run, snapshot and snaprun: storage [OPTIONS] PROGRAM [ARGS...]
+// The storage program of run, snapshot and snaprun: the words after "++", which are storage [OPTIONS] PROGRAM
+// [ARGS...], or [storage] of the options file.
 #pragma once
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "src/cli/command.hpp"
+#include "src/cli/options/config_file.hpp"
 
 namespace kvmserver::cli {
 
@@ -14,5 +16,6 @@ Command storage_command();
 // Options::storage. Null: `--help` was asked for and printed. Throws UserError (usage).
 std::shared_ptr<const Options> storage_options(const std::vector<std::string>& words, const Options& main,
                                                Context& context);
+std::shared_ptr<const Options> storage_options(StorageSection section, const Options& main, Context& context);
 
 } // namespace kvmserver::cli

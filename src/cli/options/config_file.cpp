@@ -71,6 +71,8 @@ public:
                 section_options(name, node, kSnapshot, section_ == Section::snapshot);
             } else if (name == "snaprun") {
                 section_options(name, node, kSnaprun, section_ == Section::snaprun);
+            } else if (name == "storage") {
+                file_.storage = storage_section(node, where(key.source()));
             } else {
                 unknown(name, where(key.source()), top_level_names());
             }
@@ -150,20 +152,53 @@ private:
         }
     }
 
+    StorageSection storage_section(const toml::node& node, const std::string& at) {
+        if (!node.is_table())
+            wrong_type(at, "storage", "a table", node);
+        StorageSection storage;
+        storage.where = at;
+        for (const auto& [key, value] : *node.as_table()) {
+            const std::string name(key.str()), line = where(key.source());
+            const OptionSpec* const spec = find_option(options_, std::string_view(name));
+            if (name == "program" || name == "args") {
+                run_key(storage.run, name, value, line, "storage.");
+            } else if (name == "1-to-1") {
+                if (!value.is_boolean())
+                    wrong_type(line, "storage.1-to-1", "true or false", value);
+                storage.one_to_one = value.as_boolean()->get();
+            } else if (spec && spec->in_file) {
+                storage.settings[name] = setting(*spec, value, line + "storage.");
+            } else {
+                file_.unknown.push_back({fmt::format("{}unknown key 'storage.{}'", line, name),
+                                         did_you_mean(name, {"program", "args", "1-to-1"})});
+            }
+        }
+        if (storage.run.program.empty())
+            throw UserError(ExitCode::usage, at + "[storage] program is missing");
+        return storage;
+    }
+
+    void run_key(RunSection& run, const std::string& name, const toml::node& value, const std::string& line,
+                 const std::string& section) {
+        if (name == "program") {
+            if (!value.is_string())
+                wrong_type(line, section + "program", "a string", value);
+            run.program = string_value(*value.as_string(), line, section + "program");
+        } else {
+            if (!value.is_array())
+                wrong_type(line, section + "args", "an array of strings", value);
+            run.args = strings(*value.as_array(), line, section + "args", "an array of strings");
+        }
+    }
+
     RunSection run_section(const toml::node& node, const std::string& at) {
         if (!node.is_table())
             wrong_type(at, "run", "a table", node);
         RunSection run;
         for (const auto& [key, value] : *node.as_table()) {
             const std::string line = where(key.source());
-            if (key.str() == "program") {
-                if (!value.is_string())
-                    wrong_type(line, "run.program", "a string", value);
-                run.program = string_value(*value.as_string(), line, "run.program");
-            } else if (key.str() == "args") {
-                if (!value.is_array())
-                    wrong_type(line, "run.args", "an array of strings", value);
-                run.args = strings(*value.as_array(), line, "run.args", "an array of strings");
+            if (key.str() == "program" || key.str() == "args") {
+                run_key(run, std::string(key.str()), value, line, "run.");
             } else {
                 unknown(std::string(key.str()), line, {"program", "args"}, "run.");
             }
@@ -211,7 +246,7 @@ private:
     }
 
     std::vector<std::string> top_level_names() const {
-        std::vector<std::string> names{"run", "function", "snapshot", "snaprun"};
+        std::vector<std::string> names{"run", "function", "snapshot", "snaprun", "storage"};
         for (const OptionSpec& spec : options_)
             if (spec.in_file && !spec.group.empty())
                 names.emplace_back(spec.name);

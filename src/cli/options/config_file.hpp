@@ -1,6 +1,6 @@
 // The options file, kvmserver.toml: options by their long names at top level and, for one command, below [snapshot] and
-// [snaprun]; [run], and [function] of later commands. toml++ reads it: CLI11 2.1.2 reads an array of several lines as
-// several keys, cuts "a#b" at '#', and keeps no line numbers.
+// [snaprun]; [run], [storage], and [function] of later commands. toml++ reads it: CLI11 2.1.2 reads an array of several
+// lines as several keys, cuts "a#b" at '#', and keeps no line numbers.
 #pragma once
 #include <optional>
 #include <string>
@@ -19,6 +19,14 @@ struct RunSection {
     std::vector<std::string> args;
 };
 
+// [storage]: what `++ storage` on the command line says. Which options it may have is not looked at.
+struct StorageSection {
+    RunSection run;
+    Settings settings;
+    bool one_to_one = false;
+    std::string where; // "kvmserver.toml:9: "
+};
+
 // A key that has no effect here.
 struct UnknownKey {
     std::string what; // "kvmserver.toml:3: unknown key 'alow-read'"
@@ -30,6 +38,7 @@ struct ConfigFile {
     std::optional<RunSection> run;
     std::vector<std::string> function_env;  // "K=V" of [function.env]; read together with [run], as is
     std::optional<Setting> before_snapshot; // of [function.hooks]
+    std::optional<StorageSection> storage;
     std::vector<UnknownKey> unknown;
 };
 

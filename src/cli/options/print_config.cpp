@@ -51,7 +51,8 @@ std::string default_literal(const OptionSpec& spec) {
 
 } // namespace
 
-std::string config_text(const Settings& settings, unsigned command, const RunSection& run) {
+std::string config_text(const Settings& settings, unsigned command, const RunSection& run,
+                        const std::optional<StorageSection>& storage) {
     std::string text;
     for (const OptionSpec& spec : machine_options()) {
         if (!spec.in_file || spec.group.empty())
@@ -64,6 +65,13 @@ std::string config_text(const Settings& settings, unsigned command, const RunSec
     }
     if (!run.program.empty())
         text += fmt::format("\n[run]\nprogram = {}\nargs = {}\n", quoted(run.program), array(run.args));
+    if (storage) {
+        text += fmt::format("\n[storage]\nprogram = {}\nargs = {}\n1-to-1 = {}\n", quoted(storage->run.program),
+                            array(storage->run.args), storage->one_to_one);
+        for (const OptionSpec& spec : machine_options())
+            if (const auto at = storage->settings.find(spec.name); at != storage->settings.end())
+                text += fmt::format("{} = {}\n", spec.name, literal(spec, at->second.values));
+    }
     return text;
 }
 

@@ -251,6 +251,10 @@ Manifest read_manifest(const std::filesystem::path& file) {
     // First read it as the other commands do, for the same messages if the file cannot be read or parsed.
     const ConfigFile config = read_config(file.string(), machine_options(), true);
     manifest.unknown = config.unknown;
+    if (config.storage)
+        throw UserError(ExitCode::usage, config.storage->where +
+                                             "[storage] is for run, snapshot and snaprun; a function "
+                                             "has no storage program: remove it");
     if (!config.run || config.run->program.empty())
         throw UserError(ExitCode::usage,
                         fmt::format("{}: [run] program is missing: what is to be deployed?", file.string()));

@@ -71,6 +71,34 @@ TEST_CASE("options below [snapshot] and [snaprun] are of that command only, and 
     CHECK_THAT(kvmserver_line("run p").err, contains("kvmserver.toml:1: snapshot must be a table, not a string"));
 }
 
+TEST_CASE("[storage] is what ++ storage says") {
+    const Folder folder;
+    const Options line =
+        kvmserver_line("run p ++ storage --1-to-1 --allow-read=/a --max-main-memory 64 redis-server --port 1").options;
+    folder.write("kvmserver.toml", "[storage]\nprogram = 'redis-server'\nargs = ['--port', '1']\n1-to-1 = true\n"
+                                   "allow-read = '/a'\nmax-main-memory = 64\n");
+    for (const char* const command : {"run p", "snapshot -o x p", "snaprun x"}) {
+        const auto storage = kvmserver_line(command).options.storage;
+        REQUIRE(storage);
+        CHECK(same(*storage, *line.storage));
+        CHECK(storage->one_to_one);
+    }
+    CHECK(kvmserver_line("run p ++ storage other").options.storage->program == "other");
+    const std::string printed = kvmserver_line("--print-config run p").out;
+    folder.write("printed.toml", printed);
+    CHECK(same(*kvmserver_line("run -c printed.toml p").options.storage, *line.storage));
+
+    folder.write("kvmserver.toml", "[storage]\nargs = []\n");
+    CHECK_THAT(kvmserver_line("run p").err, contains("kvmserver.toml:1: [storage] program is missing"));
+    folder.write("kvmserver.toml", "[storage]\nprogram = 'x'\nthreads = 2\n");
+    CHECK_THAT(kvmserver_line("run p").err,
+               contains("kvmserver.toml:3: storage.threads: it is no option of the storage"));
+    folder.write("kvmserver.toml", "[storage]\nprogram = 'x'\nport = 2\n");
+    CHECK_THAT(kvmserver_line("run p").err, contains("kvmserver.toml:3: unknown key 'storage.port'"));
+    folder.write("kvmserver.toml", "[storage]\nprogram = 'x'\n1-to-1 = 'yes'\n");
+    CHECK_THAT(kvmserver_line("run p").err, contains("kvmserver.toml:3: storage.1-to-1 must be true or false"));
+}
+
 TEST_CASE("an array item is one path, commas and all") {
     const Folder folder;
     folder.write("kvmserver.toml", "allow-read = ['/a,b']");
