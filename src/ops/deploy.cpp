@@ -80,14 +80,14 @@ std::vector<std::string> replaced_env(const store::FunctionDetails& now, const E
     for (const store::VersionInfo& version : now.live_versions)
         manifests.push_back(manifest_env(version.manifest));
     std::vector<std::string> names;
-    for (const auto& [name, value] : wanted) {
-        const auto at = now.env.find(name);
+    for (const auto& variable : wanted) {
+        const auto at = now.env.find(variable.first);
         const nlohmann::json current = at == now.env.end() ? nlohmann::json() : nlohmann::json(at->second);
         const bool from_manifest = std::ranges::any_of(manifests, [&](const nlohmann::json& before) {
-            return before.value(name, nlohmann::json()) == current; // neither has it: it is new there
+            return before.value(variable.first, nlohmann::json()) == current; // neither has it: it is new there
         });
-        if (current != value && !from_manifest && !manifests.empty())
-            names.push_back(name);
+        if (current != variable.second && !from_manifest && !manifests.empty())
+            names.push_back(variable.first);
     }
     return names;
 }
