@@ -2,11 +2,18 @@
 import contextlib
 import os
 import shutil
+import signal
 
 import front
 import harness
 import pytest
 from serving import Daemon, Store
+
+# A shell without job control starts what ends in `&` with SIGINT and SIGQUIT ignored, nohup with SIGHUP. What the tests start
+# would inherit that, and not end on ^C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGQUIT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)
 
 # One of each kind: what --quick leaves, and what is also tested in the rarer modes.
 SOME = {"c-epoll", "rust-tokio-multi", "python-http", "node-http", "deno-serve"}
