@@ -9,8 +9,8 @@ import harness
 import pytest
 from serving import Daemon, Store
 
-# A shell without job control starts what ends in `&` with SIGINT and SIGQUIT ignored, nohup with SIGHUP. What the tests start
-# would inherit that, and not end on ^C.
+# A shell without job control starts what ends in `&` with SIGINT and SIGQUIT ignored, nohup with SIGHUP. What the tests
+# start would inherit that, and not end on ^C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 for number in (signal.SIGQUIT, signal.SIGHUP):
     signal.signal(number, signal.SIG_DFL)

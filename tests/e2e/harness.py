@@ -109,9 +109,10 @@ def permissions_of(program: dict) -> list[str]:
     return program.get("permissions", ["--allow-all"])
 
 
-# Below those that the kernel gives to clients, so that no client has a port by the time a server listens on it. What runs
-# beside these tests, such as the other part of them, begins elsewhere.
-PORTS = itertools.cycle(range(begin := 10000 + os.getpid() % 40 * 500, begin + 500))
+# Below those that the kernel gives to clients, so that no client has a port by the time a server listens on it. What
+# runs beside these tests, such as the other part of them, begins elsewhere.
+FIRST_PORT = 10000 + os.getpid() % 40 * 500
+PORTS = itertools.cycle(range(FIRST_PORT, FIRST_PORT + 500))
 
 
 def free_port() -> int:

@@ -2,6 +2,7 @@
 import contextlib
 import json
 import subprocess
+import urllib.request
 
 import harness
 import pytest
@@ -79,6 +80,15 @@ def test_by_an_option(app, folder, program, tmp_path, command: str, warmup: tupl
         started = harness.Server(server, harness.RUN_E, *words)
     with contextlib.closing(started) as running:
         assert [running.get("/", "Connection: close") for _ in range(2)] == [TOLD[1 if warmup else 0]] * 2
+
+
+def test_dev_asks_it_too(app, tmp_path) -> None:
+    port = harness.free_port()
+    words = [str(harness.KVMSERVER), "dev", str(app()), f"--port={port}"]
+    with contextlib.closing(harness.Process(words, str(tmp_path), harness.BASE_ENVIRONMENT)) as dev:
+        harness.wait_until(lambda: "Ready " in dev.out or not dev.running(), lambda: f"it serves: {dev.err}")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=harness.PATIENCE) as reply:
+            assert reply.read() == TOLD[0], dev.err
 
 
 def test_a_manifest_and_the_command_line_say_where(app, tmp_path) -> None:

@@ -142,6 +142,7 @@ def test_logs_show_requests(store, serve, program) -> None:
     silent = re.search(r"/count 404 .* ([0-9a-f]{16})$", store("logs", "probe", "--grep", "/count").out, re.M)[1]
     assert "no line is known to be of this request" in store("logs", "probe", "--request", silent).err
     assert store("logs", "probe", "--request", request_id).err == ""
+    assert store("logs", "probe", "--request", request_id, "--tail", "1").err == ""  # its line was left out
     assert store("logs", "probe", "--version", "2", "--previous").status == 2
     store.ok("delete", "-y", "probe")
     store.deploy_probe(program("node-http"), "probe")

@@ -70,7 +70,7 @@ std::vector<std::string> program_files(const fs::path& folder, const std::string
     // The likely ones first: what begins a program, or serves.
     // std::ranges' version does not compile with clang 14.
     std::stable_partition(files.begin(), files.end(), [&](const std::string& name) {
-        return !found_in(text_of(folder / name), R"((__main__|serve_forever|[Ll]isten *\(|\.serve\(|\bmain *\())")
+        return !found_in(text_of(folder / name), R"((__main__|serve_forever|[Ll]isten ?\(|\.serve\(|\bmain ?\())")
                     .empty();
     });
     return files;

@@ -118,7 +118,8 @@ int logs(const Invocation& invocation, Context& context) {
         target += fmt::format("&version={}", version_before(*platform, name));
     Printer printer(context, flag(invocation, "json"));
     platform->stream(target, [&](std::string_view bytes) { return printer.take(bytes); });
-    const bool all_lines = !flag(invocation, "errors") && !text(invocation, "grep");
+    const bool all_lines = !flag(invocation, "errors") && !text(invocation, "grep") && !text(invocation, "tail") &&
+                           !text(invocation, "since");
     if (text(invocation, "request") && all_lines && printer.only_requests() && !flag(invocation, "quiet"))
         context.err << fmt::format("kvmserver: no line is known to be of this request: it printed none, or others were "
                                    "served by its process at the same time (all: kvmserver logs {})\n",
