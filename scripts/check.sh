@@ -48,13 +48,14 @@ recently_changed() {
 
 # A file that is in no target of this build is compiled like the one whose name is the most like its own.
 clang_tidy() {
-    local build=${KVMSERVER_BUILD:-build} most=40 host=() guest=() status=0
+    local build=${KVMSERVER_BUILD:-build} most=25 host=() guest=() status=0
     needs clang-tidy clang-tidy || return 0
     if [[ ! -e $build/compile_commands.json || ! -e $build/tinykvm/guest/compile_flags.txt ]]; then
         echo "       $build has no compile_commands.json, or an old one: scripts/setup.sh --tests && scripts/build.sh"
         report clang-tidy 1
         return
     fi
+    scripts/file_commands.py "$build"
     if [[ $tidy == recent ]]; then
         mapfile -t host < <(recently_changed)
     else
@@ -69,7 +70,7 @@ clang_tidy() {
     {
         clang-tidy -p "$build/tinykvm/guest" --quiet "${guest[@]}" || status=1
         clang-tidy -p "$build/tinykvm/elf" --quiet "$vdso_source" || status=1
-        printf '%s\n' "${host[@]}" | xargs -r -P "$(nproc)" -n 1 clang-tidy -p "$build" --quiet || status=1
+        printf '%s\n' "${host[@]}" | xargs -r -P "$(nproc)" -n 1 clang-tidy -p "$build/files" --quiet || status=1
     } >"$log" 2>&1
     grep -vE '^[0-9]+ warnings? generated|^Suppressed ' "$log" | head -n 200 || true
     report "clang-tidy" "$status"

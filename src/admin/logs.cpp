@@ -54,12 +54,12 @@ void send(Call& call, const std::string& line) {
     call.exchange.write(std::as_bytes(std::span(text)));
 }
 
-struct Wanted {
+struct LogQuestion {
     LogStore::Query lines;
     std::optional<daemon::RequestReader> requests;
 };
 
-Wanted wanted_by(Call& call, LogStore& store) {
+LogQuestion wanted_by(Call& call, LogStore& store) {
     LogStore::Query query;
     std::int64_t created = 0;
     if (const auto since = call.query("since"))
@@ -75,7 +75,7 @@ Wanted wanted_by(Call& call, LogStore& store) {
     query.contains = call.query("grep").value_or("");
     query.errors = call.query_flag("errors");
     query.last = call.query_number("tail").value_or(0);
-    Wanted wanted{query, std::nullopt};
+    LogQuestion wanted{query, std::nullopt};
     if (call.query_flag("requests"))
         wanted.requests.emplace(store.requests(), daemon::RequestQuery{.function = query.function,
                                                                        .created = created,
@@ -111,7 +111,7 @@ void send_merged(Call& call, const std::vector<LogLine>& lines, const std::vecto
 
 void logs(Call& call) {
     LogStore& store = call.api.control().logs();
-    Wanted wanted = wanted_by(call, store);
+    LogQuestion wanted = wanted_by(call, store);
     const bool follow = call.query_flag("follow");
     std::optional<Api::Following> place;
     if (follow && call.request.method != "HEAD")

@@ -58,8 +58,8 @@ void create_token(Call& call) {
         sum |= store::scope_from(scope);
     std::optional<std::int64_t> expires;
     if (seconds) {
-        constexpr std::uint64_t kLongest = 100ull * 366 * 86400;
-        if (*seconds == 0 || *seconds > kLongest)
+        constexpr std::uint64_t kLatest = 100ull * 366 * 86400;
+        if (*seconds == 0 || *seconds > kLatest)
             throw store::BadValue("\"expires_in\" must be 1 second to 100 years");
         expires = now_ms() + static_cast<std::int64_t>(*seconds) * 1000;
     }

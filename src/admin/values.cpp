@@ -15,13 +15,13 @@
 namespace kvmserver::admin {
 namespace {
 
-constexpr std::size_t kMax = 1u << 20; // bytes of a body; the store limits values further
+constexpr std::size_t kLongestBody = 1u << 20; // bytes of a body; the store limits values further
 
 // "" for the secrets of all functions.
 std::string function_of(const Call& call) { return call.has_param("name") ? call.param("name") : std::string(); }
 
 std::string value_of(Call& call) {
-    Members members = call.members(kMax);
+    Members members = call.members(kLongestBody);
     std::string value = members.need_text("value");
     members.done();
     return value;
@@ -96,7 +96,7 @@ void set_secret(Call& call, const std::optional<std::string>& value) {
 
 // Sets a secret for all functions: its value, the tenants' functions that are granted it, or both.
 void set_for_all(Call& call) {
-    Members members = call.members(kMax);
+    Members members = call.members(kLongestBody);
     const auto value = members.text("value");
     const auto grants = members.texts("for");
     members.done();

@@ -49,7 +49,7 @@ std::string_view beginning(std::string_view body) {
     return tinykvm::is_utf8(text) ? text : body.substr(0, kMaxWrapped);
 }
 
-double ms(std::uint64_t us) { return static_cast<double>(us) / 1000; }
+double in_ms(std::uint64_t us) { return static_cast<double>(us) / 1000; }
 
 } // namespace
 
@@ -77,10 +77,10 @@ json wrapped(const daemon::InvokeReply& reply) {
             {"cut", body.size() < reply.body.size()},
             {"cold", reply.cold},
             {"timing_ms",
-             {{"queue", ms(reply.queue_us)},
-              {"restore", ms(reply.restore_us)},
-              {"exec", ms(reply.exec_us)},
-              {"total", ms(reply.total_us)}}}};
+             {{"queue", in_ms(reply.queue_us)},
+              {"restore", in_ms(reply.restore_us)},
+              {"exec", in_ms(reply.exec_us)},
+              {"total", in_ms(reply.total_us)}}}};
 }
 
 } // namespace kvmserver::admin

@@ -112,9 +112,9 @@ public:
     }
 
     std::optional<Pressed> pressed(int out, const std::function<bool()>& stop) {
-        constexpr int kLookMs = 200;
+        constexpr int kWatchMs = 200;
         pollfd said{control(), POLLIN, 0};
-        while (::poll(&said, 1, kLookMs) <= 0)
+        while (::poll(&said, 1, kWatchMs) <= 0)
             if (stop())
                 return std::nullopt;
         const auto text = receive_text(control(), protocol::Kind::described, kMaxPressedText + 1, seconds(1));

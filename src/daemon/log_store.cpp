@@ -16,24 +16,24 @@ namespace kvmserver::daemon {
 
 namespace {
 
-std::int64_t now_us() {
+std::int64_t wall_clock_us() {
     return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
         .count();
 }
 
 std::optional<LogLine> line_from(const std::string& text) {
-    const auto json = nlohmann::json::parse(text, nullptr, false);
-    if (!json.is_object()) // truncated when a daemon was killed
+    const auto line_json = nlohmann::json::parse(text, nullptr, false);
+    if (!line_json.is_object()) // truncated when a daemon was killed
         return std::nullopt;
     LogLine line;
     try {
-        line.id = json.at("id").get<std::uint64_t>();
-        line.ms = json.at("ms").get<std::int64_t>();
-        line.function = json.at("function").get<std::string>();
-        line.version = json.at("version").get<std::uint64_t>();
-        line.stream = json.at("stream").get<std::string>();
-        line.request_id = json.value("request_id", "");
-        line.text = json.at("text").get<std::string>();
+        line.id = line_json.at("id").get<std::uint64_t>();
+        line.ms = line_json.at("ms").get<std::int64_t>();
+        line.function = line_json.at("function").get<std::string>();
+        line.version = line_json.at("version").get<std::uint64_t>();
+        line.stream = line_json.at("stream").get<std::string>();
+        line.request_id = line_json.value("request_id", "");
+        line.text = line_json.at("text").get<std::string>();
     } catch (const nlohmann::json::exception&) {
         return std::nullopt;
     }
@@ -179,7 +179,7 @@ LogStore::~LogStore() = default;
 void LogStore::add(LogLine line) {
     {
         const std::lock_guard lock(mutex_);
-        line.id = last_id_ = std::max(last_id_ + 1, static_cast<std::uint64_t>(now_us()));
+        line.id = last_id_ = std::max(last_id_ + 1, static_cast<std::uint64_t>(wall_clock_us()));
         if (line.ms == 0)
             line.ms = now_ms();
         std::deque<LogLine>& kept = memory_[line.function];

@@ -13,7 +13,7 @@
 namespace kvmserver::daemon {
 namespace {
 
-constexpr std::string_view kOurs = "kvmserver: ";
+constexpr std::string_view kOurPrefix = "kvmserver: ";
 constexpr std::uint64_t kSecondNs = 1'000'000'000, kReportDroppedNs = 10 * kSecondNs;
 
 } // namespace
@@ -125,9 +125,9 @@ bool Outputs::Source::cut_lines(std::size_t number, std::size_t max_lines) {
 }
 
 bool Outputs::Source::emit_line(std::size_t number, std::string_view text) {
-    const bool ours = number == 1 && text.starts_with(kOurs); // from our own code, about the program
+    const bool ours = number == 1 && text.starts_with(kOurPrefix); // from our own code, about the program
     if (ours) {
-        text.remove_prefix(kOurs.size());
+        text.remove_prefix(kOurPrefix.size());
         last_words_ = text;
     }
     if (const std::uint64_t now = now_ns(); !rate_->take(text.size() + kLineBytes, now)) {

@@ -23,7 +23,7 @@ using namespace tinykvm;
 
 namespace {
 
-constexpr std::chrono::seconds kTriedAgain{2}, kLongestPause{600};
+constexpr std::chrono::seconds kShortestPause{2}, kLongestPause{600};
 
 // A file without a name on the store's file system, which has room for snapshots.
 UniqueFd nameless_file(const std::filesystem::path& store) {
@@ -56,7 +56,7 @@ void keep(const Pressed& pressed, int file) {
 Recompressor::Recompressor(std::filesystem::path store, Examiner examiner, Examinations& examinations,
                            std::function<void(const std::string&)> note)
     : path_(std::move(store)), examiner_(std::move(examiner)), examinations_(examinations), note_(std::move(note)),
-      pause_(kTriedAgain) {}
+      pause_(kShortestPause) {}
 
 Recompressor::~Recompressor() { stop(); }
 
@@ -103,7 +103,7 @@ bool Recompressor::wait() {
     if (superseded_.empty() && !again_)
         changed_.wait(lock, woken);
     const bool in_vain = !changed_.wait_for(lock, pause_, woken);
-    pause_ = in_vain ? std::min(pause_ * 2, kLongestPause) : kTriedAgain;
+    pause_ = in_vain ? std::min(pause_ * 2, kLongestPause) : kShortestPause;
     looked_ = false;
     superseded_.insert(told_.begin(), told_.end());
     told_.clear();
@@ -183,7 +183,7 @@ void Recompressor::compress(store::Store& store, const store::ToCompress& versio
     examinations_.learn(hold.digest(), facts);
     if (functions.compressed(version.function, version.version, version.snapshot, hold.digest())) {
         superseded_.insert(version.snapshot);
-        pause_ = kTriedAgain;
+        pause_ = kShortestPause;
     }
     if (version.tenant.empty())
         keep(*pressed, file.get());

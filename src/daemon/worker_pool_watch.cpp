@@ -22,8 +22,8 @@ namespace {
 
 constexpr Time kMillisecond = 1'000'000, kSecond = 1'000 * kMillisecond;
 constexpr Time kShortestTick = 20 * kMillisecond, kLongestTick = kSecond;
-constexpr Time kLookEvery = 10 * kSecond;   // for functions that nobody refers to
-constexpr Time kLastPatience = 5 * kSecond; // for workers to end when the daemon ends
+constexpr Time kLookEvery = 10 * kSecond;  // for functions that nobody refers to
+constexpr Time kEndPatience = 5 * kSecond; // for workers to end when the daemon ends
 constexpr Time kLastTick = 100 * kMillisecond;
 
 } // namespace
@@ -101,7 +101,7 @@ void WorkerPool::tick(Time now, Afterwards& after) {
 
 void WorkerPool::end_stragglers(Time now) {
     if (end_ == 0)
-        end_ = now + kLastPatience;
+        end_ = now + kEndPatience;
     next_tick_ = std::min(next_tick_, now + kLastTick);
     if (now > end_)
         for (const auto& [id, worker] : workers_)

@@ -21,7 +21,6 @@ using namespace tinykvm;
 
 namespace {
 
-constexpr std::uint64_t kForever = ~std::uint64_t{0};
 // Within this time of a timer's expiry a machine is not quiescent.
 constexpr std::uint64_t kTimerSoonNs = 20'000'000;
 

@@ -24,6 +24,8 @@ enum class LoopEnd {
     requested, // SIGTERM, SIGINT
 };
 
+inline constexpr std::uint64_t kForever = ~std::uint64_t{0}; // no deadline
+
 class EventLoop final : public tinykvm::MachineHost {
 public:
     // `listeners` implements the program's bind and listen. With Until::accepting the loop also accepts from it.

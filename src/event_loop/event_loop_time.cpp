@@ -12,7 +12,6 @@ namespace kvmserver {
 using namespace tinykvm;
 
 namespace {
-constexpr std::uint64_t kForever = ~std::uint64_t{0};
 // Ends an endless loop even on a host that has less than a third of a CPU for it.
 constexpr unsigned kMinShare = 3;
 } // namespace

@@ -47,9 +47,9 @@ private:
     bool any_ = false;
 };
 
-class Walk {
+class MetadataWalk {
 public:
-    explicit Walk(JsonText& text) : text_(text) {}
+    explicit MetadataWalk(JsonText& text) : text_(text) {}
 
     Metadata document() {
         Metadata metadata;
@@ -189,7 +189,7 @@ Metadata walk_metadata(SectionStream& section) {
         left -= count;
         return {reinterpret_cast<const char*>(block.data()), count};
     });
-    Walk walk(text);
+    MetadataWalk walk(text);
     Metadata metadata = walk.document();
     text.expect_end();
     if (sizeof json_bytes + json_bytes + walk.content_sum() != whole)

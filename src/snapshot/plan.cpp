@@ -16,15 +16,15 @@ namespace kvmserver {
 
 namespace {
 
-constexpr std::size_t kPage = tinykvm::kPageSize;
+using tinykvm::kPageSize;
 
 std::span<const std::byte> page_of(std::span<const std::byte> memory, std::uint32_t frame) {
-    return memory.subspan(std::size_t{frame} * kPage, kPage);
+    return memory.subspan(std::size_t{frame} * kPageSize, kPageSize);
 }
 
 // For each frame whether it is not zero.
 std::vector<bool> find_data(std::span<const std::byte> memory, int fd) {
-    std::vector<bool> data(memory.size() / kPage);
+    std::vector<bool> data(memory.size() / kPageSize);
     const auto scan = [&](std::size_t begin, std::size_t end) {
         for (std::size_t frame = begin; frame < end; ++frame)
             data[frame] = !tinykvm::is_zero(page_of(memory, static_cast<std::uint32_t>(frame)));
@@ -37,8 +37,9 @@ std::vector<bool> find_data(std::span<const std::byte> memory, int fd) {
         const off_t end = ::lseek(fd, at, SEEK_HOLE);
         if (end < 0)
             break;
-        const auto limit = std::min<std::size_t>((static_cast<std::size_t>(end) + kPage - 1) / kPage, data.size());
-        scan(std::min(static_cast<std::size_t>(at) / kPage, limit), limit);
+        const auto limit =
+            std::min<std::size_t>((static_cast<std::size_t>(end) + kPageSize - 1) / kPageSize, data.size());
+        scan(std::min(static_cast<std::size_t>(at) / kPageSize, limit), limit);
         at = end;
     }
     if (errno != ENXIO) // past the last data
@@ -56,7 +57,7 @@ public:
         const auto page = page_of(memory_, frame);
         const std::uint64_t hash = XXH3_64bits(page.data(), page.size());
         const auto [known, is_new] = by_content_.try_emplace(hash, frame);
-        if (!is_new && std::memcmp(page.data(), page_of(memory_, known->second).data(), kPage) == 0) {
+        if (!is_new && std::memcmp(page.data(), page_of(memory_, known->second).data(), kPageSize) == 0) {
             copies_[known->second].push_back(frame);
             ++plan_.copied_pages;
             return;
@@ -169,8 +170,8 @@ std::vector<std::uint32_t> cold_order(const Plan& plan) {
 void gather_pages(const ChunkInfo& chunk, std::span<const std::byte> memory, std::vector<std::byte>& raw) {
     raw.resize(chunk.raw_bytes());
     for (const ChunkRun& run : chunk.runs)
-        std::memcpy(raw.data() + std::size_t{run.page} * kPage, memory.data() + std::size_t{run.first} * kPage,
-                    std::size_t{run.count} * kPage);
+        std::memcpy(raw.data() + std::size_t{run.page} * kPageSize, memory.data() + std::size_t{run.first} * kPageSize,
+                    std::size_t{run.count} * kPageSize);
 }
 
 } // namespace kvmserver

@@ -21,7 +21,7 @@ using tinykvm::UserError;
 
 namespace {
 
-constexpr std::size_t kPage = tinykvm::kPageSize;
+using tinykvm::kPageSize;
 
 // Reused by each thread, because there are many small chunks.
 std::span<std::byte> stored_buffer(std::size_t bytes) {
@@ -112,11 +112,11 @@ std::span<const std::byte> SnapshotReader::unpack(std::size_t number) const {
 
 void SnapshotReader::place(std::size_t number, std::span<const std::byte> pages, std::span<std::byte> image) const {
     const ChunkInfo& chunk = chunks_[number];
-    if (image.size() != std::uint64_t{metadata_.machine.frames} * kPage || pages.size() != chunk.raw_bytes())
+    if (image.size() != std::uint64_t{metadata_.machine.frames} * kPageSize || pages.size() != chunk.raw_bytes())
         throw std::logic_error("SnapshotReader::place: the image or the chunk has another size");
     for (const ChunkRun& run : chunk.runs)
-        std::memcpy(image.data() + std::size_t{run.first} * kPage, pages.data() + std::size_t{run.page} * kPage,
-                    std::size_t{run.count} * kPage);
+        std::memcpy(image.data() + std::size_t{run.first} * kPageSize, pages.data() + std::size_t{run.page} * kPageSize,
+                    std::size_t{run.count} * kPageSize);
 }
 
 std::optional<CopyName> SnapshotReader::copy_name(std::size_t number) const {

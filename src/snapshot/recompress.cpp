@@ -22,7 +22,7 @@ std::vector<std::byte> read(const ByteSource& source, std::uint64_t offset, std:
     return read;
 }
 
-format::Header header_of(const ByteSource& source) {
+format::Header read_header(const ByteSource& source) {
     return format::decode_header(read(source, 0, std::min<std::uint64_t>(source.size(), format::kHeaderBytes)),
                                  source.size());
 }
@@ -138,7 +138,7 @@ private:
 
 std::optional<Pressed> recompress(const ByteSource& source, int out) {
     const SnapshotFacts facts = examine_snapshot(source);
-    const format::Header header = header_of(source);
+    const format::Header header = read_header(source);
     std::vector<std::byte> index(header.index.raw);
     if (!decompress(read(source, header.index_at(), header.index.stored), index))
         throw FormatError("index is inconsistent: it does not decompress to its length");

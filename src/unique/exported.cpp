@@ -8,7 +8,7 @@ using tinykvm::GuestVirt;
 
 namespace {
 
-constexpr std::uint64_t kMaxHeaders = 64, kMaxEntries = 256, kMaxInBucket = 4096;
+constexpr std::uint64_t kMaxHeaders = 64, kMaxDynamic = 256, kMaxInBucket = 4096;
 
 std::uint32_t gnu_hash(std::string_view name) {
     std::uint32_t hash = 5381;
@@ -40,7 +40,7 @@ std::optional<Tables> tables_of(const MemoryView& memory, GuestVirt begin) {
     out.base = *base;
     // The dynamic linker may or may not have relocated the addresses in this section.
     const auto address = [&](std::uint64_t v) { return v < out.base ? v + out.base : v; };
-    for (std::uint64_t i = 0; i < kMaxEntries; ++i) {
+    for (std::uint64_t i = 0; i < kMaxDynamic; ++i) {
         const auto entry = memory.value<Elf64_Dyn>(GuestVirt(out.base + *dynamic + i * sizeof(Elf64_Dyn)));
         if (!entry || entry->d_tag == DT_NULL)
             break;

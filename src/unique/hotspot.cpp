@@ -8,7 +8,7 @@ using tinykvm::GuestVirt;
 
 namespace {
 
-constexpr std::uint64_t kMaxEntries = 16'384, kMaxClasses = 1 << 19, kMaxLoaders = 1 << 17, kMaxThreads = 1 << 16,
+constexpr std::uint64_t kMaxStructEntries = 16'384, kMaxClasses = 1 << 19, kMaxLoaders = 1 << 17, kMaxThreads = 1 << 16,
                         kMaxFields = 1 << 12;
 
 // Packages whose classes may hold generators. For all other classes, not even the name is kept.
@@ -82,7 +82,7 @@ bool HotSpot::read_description() {
     if (!structs || !types)
         return false;
     const std::uint64_t first = word(structs->at.value), first_type = word(types->at.value);
-    for (std::uint64_t i = 0; i < kMaxEntries; ++i) {
+    for (std::uint64_t i = 0; i < kMaxStructEntries; ++i) {
         const auto entry = memory_->value<StructEntry>(GuestVirt(first + i * sizeof(StructEntry)));
         if (!entry || entry->type == 0)
             break;
@@ -90,7 +90,7 @@ bool HotSpot::read_description() {
                                  "::" + std::string(memory_->text(GuestVirt(entry->field)));
         (entry->is_static ? variables_ : offsets_)[name] = entry->is_static ? entry->address : entry->offset;
     }
-    for (std::uint64_t i = 0; i < kMaxEntries; ++i) {
+    for (std::uint64_t i = 0; i < kMaxStructEntries; ++i) {
         const auto entry = memory_->value<TypeEntry>(GuestVirt(first_type + i * sizeof(TypeEntry)));
         if (!entry || entry->name == 0)
             break;

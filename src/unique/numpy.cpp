@@ -26,8 +26,8 @@ struct BitGenerator {
     std::uint64_t functions[4];
     std::uint64_t ctypes, cffi, capsule, table;
 };
-constexpr std::uint64_t kState = sizeof(BitGenerator);
-static_assert(kState == 104);
+constexpr std::uint64_t kBehindGenerator = sizeof(BitGenerator);
+static_assert(kBehindGenerator == 104);
 
 struct SeedSequence {
     std::uint64_t references, type, table;
@@ -53,7 +53,7 @@ bool from_the_system(const MemoryView& memory, const PythonObjects& objects, con
 
 bool unseeded(const MemoryView& memory, const PythonObjects& objects, GuestVirt object) {
     const auto generator = memory.value<BitGenerator>(object);
-    if (!generator || generator->state != object.value + kState)
+    if (!generator || generator->state != object.value + kBehindGenerator)
         return false;
     const GuestVirt at(generator->seed_sequence);
     const auto sequence = memory.value<SeedSequence>(at);
@@ -66,9 +66,9 @@ public:
         : memory_(memory), findings_(findings), object_(object) {}
 
     void mt19937() {
-        const auto state = read_mt(memory_, object_ + kState);
+        const auto state = read_mt(memory_, object_ + kBehindGenerator);
         if (state && seed_of(*state) == MtSeed::unknown)
-            findings_.add_random(object_ + kState, sizeof(*state), kSource);
+            findings_.add_random(object_ + kBehindGenerator, sizeof(*state), kSource);
     }
     // Layout: state, increment. A new state is another place in the same stream.
     void pcg64() {
@@ -84,13 +84,13 @@ public:
         constexpr std::array<std::uint32_t, 1> kUsedUp{4};
         if (const auto key = inner(8, kKeyBytes)) {
             findings_.add_random(*key, kKeyBytes, kSource);
-            findings_.add_constant(object_ + kState + 16, std::as_bytes(std::span(kUsedUp)), kSource);
+            findings_.add_constant(object_ + kBehindGenerator + 16, std::as_bytes(std::span(kUsedUp)), kSource);
             no_half(56);
         }
     }
     // Layout: three words and a counter.
     void sfc64() {
-        findings_.add_random(object_ + kState, 24, kSource);
+        findings_.add_random(object_ + kBehindGenerator, 24, kSource);
         no_half(32);
     }
 
@@ -98,15 +98,16 @@ private:
     // The address that a word of the state holds, if it lies in the object.
     std::optional<GuestVirt> inner(std::uint64_t word, std::uint64_t bytes) const {
         constexpr std::uint64_t kMax = 256;
-        const auto at = memory_.value<std::uint64_t>(object_ + kState + word);
-        return at && *at > object_.value + kState && *at + bytes <= object_.value + kMax ? std::optional(GuestVirt(*at))
-                                                                                         : std::nullopt;
+        const auto at = memory_.value<std::uint64_t>(object_ + kBehindGenerator + word);
+        return at && *at > object_.value + kBehindGenerator && *at + bytes <= object_.value + kMax
+                   ? std::optional(GuestVirt(*at))
+                   : std::nullopt;
     }
     // Discards the second half of a 64-bit word that was drawn for a 32-bit number.
     void no_half(std::uint64_t at) {
         constexpr std::array<std::byte, 4> kNone{};
-        if (memory_.value<std::uint32_t>(object_ + kState + at) == 1u)
-            findings_.add_constant(object_ + kState + at, kNone, kSource);
+        if (memory_.value<std::uint32_t>(object_ + kBehindGenerator + at) == 1u)
+            findings_.add_constant(object_ + kBehindGenerator + at, kNone, kSource);
     }
     const MemoryView& memory_;
     Findings& findings_;
@@ -115,21 +116,21 @@ private:
 
 // Layout of RandomState: PyObject, table, _bit_generator, the five words of its bitgen, a pointer to them, has_gauss.
 void add_gauss(const MemoryView& memory, const PythonObjects& objects, GuestVirt object, Findings& findings) {
-    constexpr std::uint64_t kGenerator = 24, kWords = 32, kPointer = 72, kHasGauss = 80;
+    constexpr std::uint64_t kGenerator = 24, kStateWords = 32, kPointer = 72, kHasGauss = 80;
     constexpr std::array<std::byte, 4> kNone{};
     const auto generator = memory.value<std::uint64_t>(object + kGenerator);
     const auto pointer = memory.value<std::uint64_t>(object + kPointer);
-    if (generator && pointer == object.value + kWords && unseeded(memory, objects, GuestVirt(*generator)) &&
+    if (generator && pointer == object.value + kStateWords && unseeded(memory, objects, GuestVirt(*generator)) &&
         memory.value<std::uint32_t>(object + kHasGauss) == 1u)
         findings.add_constant(object + kHasGauss, kNone, kSource);
 }
 
 constexpr std::array<PythonObjects::Wanted, 6> kTypes{{
-    {"numpy.random._mt19937.MT19937", kState + sizeof(MtState), 4096},
-    {"numpy.random._pcg64.PCG64", kState + 48, 4096},
-    {"numpy.random._pcg64.PCG64DXSM", kState + 48, 4096},
-    {"numpy.random._philox.Philox", kState + 112, 4096},
-    {"numpy.random._sfc64.SFC64", kState + 40, 4096},
+    {"numpy.random._mt19937.MT19937", kBehindGenerator + sizeof(MtState), 4096},
+    {"numpy.random._pcg64.PCG64", kBehindGenerator + 48, 4096},
+    {"numpy.random._pcg64.PCG64DXSM", kBehindGenerator + 48, 4096},
+    {"numpy.random._philox.Philox", kBehindGenerator + 112, 4096},
+    {"numpy.random._sfc64.SFC64", kBehindGenerator + 40, 4096},
     {"numpy.random.mtrand.RandomState", 96, 4096},
 }};
 

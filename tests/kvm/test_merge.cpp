@@ -60,12 +60,12 @@ private:
     std::size_t parts_ = 0;
 };
 
-struct Server {
+struct MergedServer {
     World world;
     MachineState state;
     std::vector<std::byte> bytes;
 
-    Server() : world(server_permissions()) {
+    MergedServer() : world(server_permissions()) {
         auto image = world.image_of("serve");
         {
             const auto trial = Machine::clone(world.env, image, world.host, ResetStrategy::working_set);
@@ -109,7 +109,7 @@ struct Server {
 } // namespace
 
 TEST_CASE("changes merged into an image that is still filling are those of a copy") {
-    Server server;
+    MergedServer server;
     for (const ResetStrategy strategy : strategies()) {
         std::uint32_t served = 0;
         for (std::uint32_t seed = 0; seed < cases(50); ++seed) {

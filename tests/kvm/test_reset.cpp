@@ -12,11 +12,11 @@ using namespace tinykvm::test;
 
 namespace {
 
-struct Server {
+struct ResetServer {
     World world;
     std::shared_ptr<const MachineImage> image;
 
-    Server() : world(server_permissions()) {
+    ResetServer() : world(server_permissions()) {
         const auto made = world.image_of("serve");
         clear_marks(*made, *made->image);
         image = made;
@@ -29,7 +29,7 @@ struct Server {
 } // namespace
 
 TEST_CASE("every invocation sees the pristine machine, however the last one ended") {
-    Server server;
+    ResetServer server;
     for (const ResetStrategy strategy : strategies()) {
         CAPTURE(static_cast<int>(strategy));
         const auto machine = server.clone(strategy);
@@ -58,7 +58,7 @@ TEST_CASE("every invocation sees the pristine machine, however the last one ende
 }
 
 TEST_CASE("each way to end, then a clean invocation at once") {
-    Server server;
+    ResetServer server;
     for (const ResetStrategy strategy : strategies()) {
         const auto machine = server.clone(strategy);
         Stop stop;
@@ -87,7 +87,7 @@ TEST_CASE("each way to end, then a clean invocation at once") {
 }
 
 TEST_CASE("without a reset the state does stay") {
-    Server server;
+    ResetServer server;
     const auto machine = server.clone(ResetStrategy::working_set);
     Stop stop;
     const auto first = invoke(server.world, *machine, 0, kReply, stop);
@@ -99,7 +99,7 @@ TEST_CASE("without a reset the state does stay") {
 }
 
 TEST_CASE("compare_with_image finds what is not as it was") {
-    Server server;
+    ResetServer server;
     for (const ResetStrategy strategy : strategies()) {
         const auto machine = server.clone(strategy);
         Stop stop;
@@ -134,7 +134,7 @@ TEST_CASE("compare_with_image finds what is not as it was") {
 }
 
 TEST_CASE("a machine that may not keep copies gives them back, and is the same") {
-    Server server;
+    ResetServer server;
     SECTION("nothing") { server.world.env.options.keep_working_memory = false; }
     SECTION("no more than a page") { server.world.env.limits.keep_memory = kPageSize; }
     for (const ResetStrategy strategy : strategies()) {
@@ -152,7 +152,7 @@ TEST_CASE("a machine that may not keep copies gives them back, and is the same")
 }
 
 TEST_CASE("pages that one invocation wrote are not copied back for ever") {
-    Server server;
+    ResetServer server;
     const auto machine = server.clone(ResetStrategy::working_set);
     Stop stop;
     const auto want = invoke(server.world, *machine, 0, kReply, stop);
@@ -179,7 +179,7 @@ TEST_CASE("pages that one invocation wrote are not copied back for ever") {
 }
 
 TEST_CASE("clones of one image do not see each other") {
-    Server server;
+    ResetServer server;
     const auto a = server.clone(ResetStrategy::working_set);
     const auto b = server.clone(ResetStrategy::working_set);
     Stop stop;

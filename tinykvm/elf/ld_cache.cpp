@@ -46,7 +46,7 @@ constexpr std::string_view kNewMagic = "glibc-ld.so.cache1.1";
 constexpr std::uint8_t kEndianMask = 3, kEndianUnset = 0, kEndianLittle = 2;
 constexpr std::int32_t kLibc6X8664 = 0x0303; // FLAG_ELF_LIBC6 | FLAG_X8664_LIB64
 constexpr std::size_t kMaxBytes = 64 << 20;
-constexpr std::size_t kMaxText = 4096;
+constexpr std::size_t kMaxEntryText = 4096;
 
 } // namespace
 
@@ -79,8 +79,8 @@ LdCache LdCache::parse(std::span<const std::byte> bytes) {
             break;
         if (entry->flags != kLibc6X8664)
             continue;
-        auto name = source.load_string(entry->key, bytes.size(), kMaxText);
-        auto path = source.load_string(entry->value, bytes.size(), kMaxText);
+        auto name = source.load_string(entry->key, bytes.size(), kMaxEntryText);
+        auto path = source.load_string(entry->value, bytes.size(), kMaxEntryText);
         if (name && path && !name->empty() && path->starts_with('/'))
             cache.paths_[std::move(*name)].push_back(std::move(*path));
     }

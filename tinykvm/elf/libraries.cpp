@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxObjects = 1024;
 constexpr std::size_t kMaxFolders = 64;
 constexpr std::size_t kMaxMissing = 1024;
-constexpr std::size_t kMaxText = 4096;      // of one path
+constexpr std::size_t kMaxPathText = 4096;  // of one path
 constexpr std::size_t kMaxReadings = 16;    // results of one path with tokens such as $LIB
 constexpr std::size_t kMaxExpansions = 512; // steps to expand the tokens of one path
 constexpr std::size_t kMaxConfigBytes = 64 << 10;
@@ -151,7 +151,7 @@ private:
 
     // Expands $ORIGIN, $LIB and $PLATFORM, with or without braces, to every value that some interpreter may choose.
     static std::vector<std::string> expand(const std::string& text, const std::string& origin) {
-        if (text.size() <= kMaxText && text.find('$') == text.npos)
+        if (text.size() <= kMaxPathText && text.find('$') == text.npos)
             return {text};
         const std::vector<std::pair<std::string_view, std::vector<std::string>>> tokens = {
             {"ORIGIN", {origin}},
@@ -163,7 +163,7 @@ private:
         for (std::size_t step = 0; step < kMaxExpansions && !open.empty() && done.size() < kMaxReadings; ++step) {
             auto [value, from] = std::move(open.back());
             open.pop_back();
-            if (value.size() > kMaxText)
+            if (value.size() > kMaxPathText)
                 continue;
             const std::size_t dollar = value.find('$', from);
             if (dollar == value.npos) {

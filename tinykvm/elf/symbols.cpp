@@ -13,7 +13,7 @@
 namespace tinykvm {
 namespace {
 
-constexpr std::size_t kMaxName = 1000;
+constexpr std::size_t kMaxSymbol = 1000;
 constexpr std::size_t kSymbolsAtOnce = 2048;
 constexpr std::uint64_t kMaxSymbols = 4 << 20; // a hostile file may claim any number; Chromium has a tenth of this
 
@@ -73,10 +73,10 @@ std::optional<Symbol> search(const ByteSource& source, const std::vector<Elf64_S
     const std::uint64_t room = std::min(names.sh_size, source.size() - names.sh_offset);
     if (holds->st_name >= room)
         return std::nullopt;
-    const auto name = source.load_string(names.sh_offset + holds->st_name, names.sh_offset + room, kMaxName);
+    const auto name = source.load_string(names.sh_offset + holds->st_name, names.sh_offset + room, kMaxSymbol);
     if (!name || name->empty())
         return std::nullopt;
-    return Symbol{printable(*name, kMaxName), address - holds->st_value};
+    return Symbol{printable(*name, kMaxSymbol), address - holds->st_value};
 }
 
 } // namespace

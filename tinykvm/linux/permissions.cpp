@@ -14,7 +14,7 @@ namespace tinykvm {
 
 namespace {
 
-[[noreturn]] void bad(const std::string& flag, const std::string& text, const std::string& why) {
+[[noreturn]] void bad_rule(const std::string& flag, const std::string& text, const std::string& why) {
     throw UserError(ExitCode::usage, fmt::format("{}={}: {}", flag, text, why));
 }
 
@@ -56,13 +56,13 @@ bool is_name(const std::string& text) {
 
 NetRule parse_net_rule(const std::string& flag, const std::string& text) {
     if (text.empty())
-        bad(flag, text, "empty; write HOST:PORT, :PORT or HOST");
+        bad_rule(flag, text, "empty; write HOST:PORT, :PORT or HOST");
     if (text.find("://") != std::string::npos)
-        bad(flag, text, "a URL is not an address; write HOST:PORT");
+        bad_rule(flag, text, "a URL is not an address; write HOST:PORT");
     if (text.starts_with(kUnixRule))
-        bad(flag, text, "Unix sockets are for --allow-listen; connecting to one takes --allow-write=PATH");
+        bad_rule(flag, text, "Unix sockets are for --allow-listen; connecting to one takes --allow-write=PATH");
     if (all_digits(text))
-        bad(flag, text, fmt::format("a port needs a colon; did you mean :{}?", text));
+        bad_rule(flag, text, fmt::format("a port needs a colon; did you mean :{}?", text));
     if (is_ipv6(text))
         return {text, 0};
 
@@ -72,33 +72,33 @@ NetRule parse_net_rule(const std::string& flag, const std::string& text) {
     if (text.front() == '[') {
         const std::size_t close = text.find(']');
         if (close == std::string::npos)
-            bad(flag, text, "no ']' after the IPv6 address");
+            bad_rule(flag, text, "no ']' after the IPv6 address");
         rule.host = text.substr(1, close - 1);
         if (!is_ipv6(rule.host))
-            bad(flag, text, fmt::format("\"{}\" is not an IPv6 address", rule.host));
+            bad_rule(flag, text, fmt::format("\"{}\" is not an IPv6 address", rule.host));
         const std::string rest = text.substr(close + 1);
         has_port = !rest.empty();
         if (has_port && rest.front() != ':')
-            bad(flag, text, "after ']' only :PORT may follow");
+            bad_rule(flag, text, "after ']' only :PORT may follow");
         port = has_port ? rest.substr(1) : "";
     } else {
         const std::size_t colon = text.find(':');
         has_port = colon != std::string::npos;
         if (has_port && text.find(':', colon + 1) != std::string::npos)
-            bad(flag, text, "an IPv6 address with a port needs brackets: [::1]:80");
+            bad_rule(flag, text, "an IPv6 address with a port needs brackets: [::1]:80");
         rule.host = text.substr(0, colon);
         port = has_port ? text.substr(colon + 1) : "";
         if (rule.host == "*")
-            bad(flag, text,
-                has_port ? fmt::format("any address is the empty host; did you mean :{}?", port)
-                         : fmt::format("any address is the bare flag {}", flag));
+            bad_rule(flag, text,
+                     has_port ? fmt::format("any address is the empty host; did you mean :{}?", port)
+                              : fmt::format("any address is the bare flag {}", flag));
         if (!rule.host.empty() && !is_ipv4(rule.host) && !is_name(rule.host))
-            bad(flag, text, fmt::format("\"{}\" is neither an address nor a name", rule.host));
+            bad_rule(flag, text, fmt::format("\"{}\" is neither an address nor a name", rule.host));
     }
     if (has_port) {
         const auto number = parse_port(port);
         if (!number)
-            bad(flag, text, fmt::format("\"{}\" is not a port (0 to 65535)", port));
+            bad_rule(flag, text, fmt::format("\"{}\" is not a port (0 to 65535)", port));
         rule.port = *number;
     }
     return rule;
@@ -109,7 +109,7 @@ NetRule parse_listen_rule(const std::string& flag, const std::string& text) {
         return parse_net_rule(flag, text);
     const std::string name = text.substr(std::string(kUnixRule).size());
     if (name.size() < 2 || (name.front() != '/' && name.front() != '@'))
-        bad(flag, text, "write unix:/PATH, or unix:@NAME for an abstract name");
+        bad_rule(flag, text, "write unix:/PATH, or unix:@NAME for an abstract name");
     return {text, 0};
 }
 
@@ -125,22 +125,22 @@ Volume parse_volume(const std::string& text) {
         from = colon + 1;
     }
     if (parts.size() < 2 || parts.size() > 3)
-        bad(flag, text, "write HOST:GUEST or HOST:GUEST:rwx");
+        bad_rule(flag, text, "write HOST:GUEST or HOST:GUEST:rwx");
     Volume volume;
     if (parts[0].empty())
-        bad(flag, text, "the host folder is empty");
+        bad_rule(flag, text, "the host folder is empty");
     volume.host = std::filesystem::absolute(parts[0]).lexically_normal().string();
     const PathText guest = cut_path(parts[1]);
     if (!guest.absolute)
-        bad(flag, text, fmt::format("the guest path \"{}\" must start with '/'", parts[1]));
+        bad_rule(flag, text, fmt::format("the guest path \"{}\" must start with '/'", parts[1]));
     if (guest.dots)
-        bad(flag, text, "the guest path must not hold \"..\"");
+        bad_rule(flag, text, "the guest path must not hold \"..\"");
     volume.guest = join_parts(guest.parts);
     if (is_beneath(volume.guest, "/proc"))
-        bad(flag, text, "/proc belongs to the machine");
+        bad_rule(flag, text, "/proc belongs to the machine");
     if (parts.size() == 3) {
         if (parts[2].empty())
-            bad(flag, text, "no letters after the last colon; write r, rw, rx or rwx");
+            bad_rule(flag, text, "no letters after the last colon; write r, rw, rx or rwx");
         volume.read = false;
         for (const char letter : parts[2]) {
             bool* which = letter == 'r'   ? &volume.read
@@ -148,7 +148,7 @@ Volume parse_volume(const std::string& text) {
                           : letter == 'x' ? &volume.execute
                                           : nullptr;
             if (!which || *which)
-                bad(flag, text, fmt::format("\"{}\" is not made of r, w and x", parts[2]));
+                bad_rule(flag, text, fmt::format("\"{}\" is not made of r, w and x", parts[2]));
             *which = true;
         }
         volume.read |= volume.write; // writing implies reading

@@ -25,7 +25,7 @@ struct Row {
 };
 
 // Each row hides the host's file at its path. Paths beneath /proc/self that are not listed are hidden.
-constexpr Row kRows[] = {
+constexpr Row kSyntheticFiles[] = {
     {"/proc/self", Kind::directory, nullptr},
     {"/proc/self/exe", Kind::link, nullptr},
     {"/proc/self/maps", Kind::file, synthetic_text::self_maps},
@@ -73,8 +73,9 @@ constexpr Row kRows[] = {
 };
 
 const Row* find_row(std::string_view path) {
-    const auto* row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.path == path; });
-    return row == std::end(kRows) ? nullptr : row;
+    const auto* row = std::find_if(std::begin(kSyntheticFiles), std::end(kSyntheticFiles),
+                                   [&](const Row& r) { return r.path == path; });
+    return row == std::end(kSyntheticFiles) ? nullptr : row;
 }
 
 bool may_be_synthetic(std::string_view path) {
@@ -113,21 +114,22 @@ Kind SyntheticFiles::kind(std::string_view path) const {
     // /proc, /sys and /dev themselves are not synthetic: with permission they can be listed.
     if (path == "/proc" || path == "/sys" || path == "/dev")
         return Kind::none;
-    for (const Row& row : kRows)
+    for (const Row& row : kSyntheticFiles)
         if (row.kind == Kind::hidden && is_beneath(path, row.path))
             return Kind::hidden;
     return Kind::none;
 }
 
 bool SyntheticFiles::leads_to_file(std::string_view path) const {
-    return may_be_synthetic(path) && std::any_of(std::begin(kRows), std::end(kRows), [&](const Row& row) {
+    return may_be_synthetic(path) &&
+           std::any_of(std::begin(kSyntheticFiles), std::end(kSyntheticFiles), [&](const Row& row) {
                return row.kind == Kind::file && row.path != path && is_beneath(row.path, path);
            });
 }
 
 std::vector<std::string> SyntheticFiles::file_paths() {
     std::vector<std::string> paths;
-    for (const Row& row : kRows)
+    for (const Row& row : kSyntheticFiles)
         if (row.kind == Kind::file)
             paths.emplace_back(row.path);
     return paths;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint32_t kFchmodat2 = 452; // newer than Debian 12's headers
 
-constexpr CallRow kRows[] = {
+constexpr CallRow kCalls[] = {
     {SYS_openat, "openat", call_openat, "O_DIRECT and O_NOATIME are ignored"},
     {SYS_memfd_create, "memfd_create", call_memfd_create, "MFD_HUGETLB"},
     {SYS_chdir, "chdir", call_chdir, ""},
@@ -94,14 +94,14 @@ constexpr CallRow kRows[] = {
 };
 
 constexpr std::uint32_t kLinuxNumbers = 512;
-static_assert(std::size(kRows) < 255);
+static_assert(std::size(kCalls) < 255);
 
 // Row number plus one by Linux call number; 0 is none.
 constexpr std::array<std::uint8_t, kLinuxNumbers> kIndex = [] {
     std::array<std::uint8_t, kLinuxNumbers> index{};
-    for (std::size_t row = 0; row < std::size(kRows); ++row)
-        if (kRows[row].nr < kLinuxNumbers)
-            index[kRows[row].nr] = static_cast<std::uint8_t>(row + 1);
+    for (std::size_t row = 0; row < std::size(kCalls); ++row)
+        if (kCalls[row].nr < kLinuxNumbers)
+            index[kCalls[row].nr] = static_cast<std::uint8_t>(row + 1);
     return index;
 }();
 
@@ -109,9 +109,9 @@ constexpr std::array<std::uint8_t, kLinuxNumbers> kIndex = [] {
 
 const CallRow* find_call(std::uint32_t nr) {
     if (nr < kLinuxNumbers)
-        return kIndex[nr] != 0 ? &kRows[kIndex[nr] - 1] : nullptr;
-    const auto* row = std::find_if(std::begin(kRows), std::end(kRows), [&](const CallRow& r) { return r.nr == nr; });
-    return row == std::end(kRows) ? nullptr : row;
+        return kIndex[nr] != 0 ? &kCalls[kIndex[nr] - 1] : nullptr;
+    const auto* row = std::find_if(std::begin(kCalls), std::end(kCalls), [&](const CallRow& r) { return r.nr == nr; });
+    return row == std::end(kCalls) ? nullptr : row;
 }
 
 } // namespace tinykvm

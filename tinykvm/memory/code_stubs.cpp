@@ -83,16 +83,16 @@ replaced_by_jump(std::uint64_t address, std::span<const std::byte, abi::kStubByt
 }
 
 std::vector<CodeSite> find_code_sites(int fd, std::uint64_t offset, std::uint64_t bytes, std::size_t max_sites) {
-    constexpr std::uint64_t kBlock = 256 << 10, kAround = 128;
+    constexpr std::uint64_t kScanned = 256 << 10, kAround = 128;
     // Programs can map anything as code, so the cost must be bounded. The largest real program is Deno, with 60 MB.
     constexpr std::uint64_t kMaxBytes = 256 << 20;
     std::size_t traps = 16384;
     bytes = std::min(bytes, kMaxBytes);
     std::vector<CodeSite> all;
-    std::vector<std::byte> block(kBlock + 2 * kAround);
-    for (std::uint64_t at = 0; at < bytes; at += kBlock) {
+    std::vector<std::byte> block(kScanned + 2 * kAround);
+    for (std::uint64_t at = 0; at < bytes; at += kScanned) {
         const std::uint64_t before = std::min(at, kAround);
-        const std::uint64_t want = std::min(bytes - at, kBlock + kAround) + before;
+        const std::uint64_t want = std::min(bytes - at, kScanned + kAround) + before;
         std::uint64_t have = 0;
         while (have < want) {
             const ssize_t n =
@@ -104,7 +104,7 @@ std::vector<CodeSite> find_code_sites(int fd, std::uint64_t offset, std::uint64_
             have += static_cast<std::uint64_t>(n);
         }
         for (CodeSite& site :
-             find_code_sites(std::span(block).first(have), before, std::min(have, before + kBlock), &traps)) {
+             find_code_sites(std::span(block).first(have), before, std::min(have, before + kScanned), &traps)) {
             site.at += offset + at - before;
             if (site.at % kPageSize <= kPageSize - kJumpBytes)
                 all.push_back(site);

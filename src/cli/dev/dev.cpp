@@ -37,7 +37,7 @@ constexpr auto kMaxRetiring = 40s;  // longer than it gives its clients
 constexpr auto kLastPatience = 2s;  // at the end
 constexpr unsigned kSuspicious = 3; // consecutive builds that changed watched files
 
-constexpr OptionSpec kOptions[] = {
+constexpr OptionSpec kDevOptions[] = {
     {.name = "watch", .group = "Options", .help = "build and serve anew when a file changes"},
     {.name = "port",
      .kind = Kind::count,
@@ -256,11 +256,11 @@ private:
     }
 
     std::string names(const std::vector<fs::path>& files) const {
-        constexpr std::size_t kShown = 3;
+        constexpr std::size_t kShownPaths = 3;
         std::string text;
-        for (std::size_t i = 0; i < std::min(files.size(), kShown); ++i)
+        for (std::size_t i = 0; i < std::min(files.size(), kShownPaths); ++i)
             text += (i ? ", " : "") + files[i].lexically_relative(manifest_.folder).string();
-        return files.size() > kShown ? fmt::format("{} and {} more", text, files.size() - kShown) : text;
+        return files.size() > kShownPaths ? fmt::format("{} and {} more", text, files.size() - kShownPaths) : text;
     }
 
     // Lets current clients finish. A second signal does not wait for them.
@@ -308,7 +308,7 @@ Command dev_command() {
             .synopsis = "[DIR]",
             .summary = "serve a folder's program while you work on it",
             .operands = Operands::ours,
-            .options = {std::begin(kOptions), std::end(kOptions)},
+            .options = {std::begin(kDevOptions), std::end(kDevOptions)},
             .action = run_dev,
             .has_events = true};
 }

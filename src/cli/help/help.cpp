@@ -16,12 +16,12 @@ namespace kvmserver::cli {
 namespace {
 
 constexpr OptionSpec kMan{.name = "man", .group = "Options", .help = "print the manual page (roff)"};
-constexpr OptionSpec kOutput{.name = "output",
-                             .letter = 'o',
-                             .kind = Kind::text,
-                             .group = "Options",
-                             .value = "DIR",
-                             .help = "with --man: write the pages of all commands into this folder"};
+constexpr OptionSpec kManOutput{.name = "output",
+                                .letter = 'o',
+                                .kind = Kind::text,
+                                .group = "Options",
+                                .value = "DIR",
+                                .help = "with --man: write the pages of all commands into this folder"};
 
 void write_page(const std::filesystem::path& file, const std::string& page) {
     std::ofstream out(file);
@@ -68,7 +68,7 @@ Command help_command() {
             .synopsis = "[COMMAND]",
             .summary = "say how a command is used; --man: the manual page",
             .operands = Operands::ours,
-            .options = {kMan, kOutput},
+            .options = {kMan, kManOutput},
             .action = help};
 }
 

@@ -28,8 +28,8 @@ std::size_t tolerance(std::size_t length) { return length <= 4 ? 1 : length <= 8
 } // namespace
 
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& known) {
-    constexpr std::size_t kLongest = 64; // longer words are not typos
-    if (word.empty() || word.size() > kLongest)
+    constexpr std::size_t kLongestWord = 64; // longer words are not typos
+    if (word.empty() || word.size() > kLongestWord)
         return std::nullopt;
     std::optional<std::string> best;
     std::size_t best_distance = tolerance(word.size()) + 1;

@@ -46,7 +46,7 @@ std::string shown(const std::vector<std::string>& files) {
                        more ? fmt::format(" and {} more", more) : "");
 }
 
-const std::vector<OptionSpec>& options() {
+const std::vector<OptionSpec>& init_options() {
     static const std::string names = template_names(); // an OptionSpec only refers to it
     static const std::vector<OptionSpec> all{
         {.name = "template",
@@ -171,7 +171,7 @@ Command init_command() {
             .synopsis = "[DIR]",
             .summary = "begin a function: a manifest and a small program",
             .operands = Operands::ours,
-            .options = options(),
+            .options = init_options(),
             .action = run_init};
 }
 

@@ -10,7 +10,7 @@
 namespace kvmserver::cli::init {
 namespace {
 
-constexpr std::string_view kRequirements = "python3 -m venv .venv && .venv/bin/pip install -q -r requirements.txt";
+constexpr std::string_view kPipInstall = "python3 -m venv .venv && .venv/bin/pip install -q -r requirements.txt";
 
 constexpr std::string_view kNextBuild = "npm install && npm run build && cp -r .next/static .next/standalone/.next/";
 
@@ -21,9 +21,9 @@ constexpr Template kTemplates[] = {
     {"python", "Python: http.server", "server.py", "python3"},
     {"node", "Node: node:http", "server.js"},
     {"deno", "Deno: Deno.serve, TypeScript", "server.ts"},
-    {"flask", "Python: Flask on waitress", "app:app", {}, {}, kRequirements},
-    {"fastapi", "Python: FastAPI on uvicorn", "main:app", {}, {}, kRequirements},
-    {"django", "Python: Django on waitress", "website.wsgi:application", {}, {}, kRequirements},
+    {"flask", "Python: Flask on waitress", "app:app", {}, {}, kPipInstall},
+    {"fastapi", "Python: FastAPI on uvicorn", "main:app", {}, {}, kPipInstall},
+    {"django", "Python: Django on waitress", "website.wsgi:application", {}, {}, kPipInstall},
     {"express", "Node: Express", "server.js", {}, {}, "npm install --omit=dev"},
     {"next", "Node: Next.js, standalone", ".next/standalone/server.js", {}, {}, kNextBuild},
     {"bun", "Bun: Bun.serve, TypeScript", "server.ts"},

@@ -30,7 +30,7 @@ int debug(const MachineAction& action, const Invocation& invocation, Context& co
     if (invocation.operands.size() != 1)
         throw tinykvm::UserError(tinykvm::ExitCode::usage,
                                  "debug takes one snapshot FILE or NAME; see kvmserver debug --help");
-    const SnapshotFile file = find_snapshot_file(invocation, context);
+    const FoundSnapshot file = find_snapshot_file(invocation, context);
     Invocation own = invocation;
     own.settings.erase("store");
     MachineJob job = prepare(kSnaprun, own, context);

@@ -41,7 +41,7 @@ int inspect(const Invocation& invocation, Context& context) {
         throw UserError(ExitCode::usage, "inspect takes one snapshot FILE; see kvmserver inspect --help");
     const bool verify = platform::flag(invocation, "verify");
     const bool as_json = platform::flag(invocation, "json");
-    const SnapshotFile inspected = find_snapshot_file(invocation, context);
+    const FoundSnapshot inspected = find_snapshot_file(invocation, context);
     const SnapshotReader reader = SnapshotReader::open(inspected.path);
     if (verify)
         reader.verify();

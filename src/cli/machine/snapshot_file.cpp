@@ -15,8 +15,8 @@ namespace kvmserver::cli {
 
 using tinykvm::UserError;
 
-SnapshotFile find_snapshot_file(const Invocation& invocation, Context& context) {
-    SnapshotFile found{.shown = invocation.operands.front(), .copy = {}, .path = invocation.operands.front()};
+FoundSnapshot find_snapshot_file(const Invocation& invocation, Context& context) {
+    FoundSnapshot found{.shown = invocation.operands.front(), .copy = {}, .path = invocation.operands.front()};
     std::error_code error;
     const auto status = std::filesystem::status(found.path, error);
     const bool here = std::filesystem::exists(status);

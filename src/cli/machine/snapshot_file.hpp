@@ -7,13 +7,13 @@
 
 namespace kvmserver::cli {
 
-struct SnapshotFile {
+struct FoundSnapshot {
     std::string shown;      // as the user named it
     tinykvm::UniqueFd copy; // a memfd with the snapshot from the store
     std::string path;
 };
 
 // Of the first operand. Throws UserError.
-SnapshotFile find_snapshot_file(const Invocation& invocation, Context& context);
+FoundSnapshot find_snapshot_file(const Invocation& invocation, Context& context);
 
 } // namespace kvmserver::cli

@@ -19,29 +19,27 @@ namespace {
 constexpr std::string_view kStorage = "storage", kOneToOne = "1-to-1";
 
 // What the second program has of its own. It needs no permission to listen: nobody else reaches it there.
-constexpr std::array<std::string_view, 19> kOwn{"allow-all",
-                                                "allow-read",
-                                                "allow-write",
-                                                "allow-env",
-                                                "allow-connect",
-                                                "volume",
-                                                "cwd",
-                                                "env",
-                                                "cpu",
-                                                "code-as-is",
-                                                "max-boot-time",
-                                                "max-main-memory",
-                                                "max-address-space",
-                                                "core-dump",
-                                                "verbose",
-                                                "verbose-syscalls",
-                                                "verbose-mmap-syscalls",
-                                                "verbose-thread-syscalls",
-                                                "no-executable-heap"};
+constexpr std::array<std::string_view, 19> kStorageOptions{"allow-all",
+                                                           "allow-read",
+                                                           "allow-write",
+                                                           "allow-env",
+                                                           "allow-connect",
+                                                           "volume",
+                                                           "cwd",
+                                                           "env",
+                                                           "cpu",
+                                                           "code-as-is",
+                                                           "max-boot-time",
+                                                           "max-main-memory",
+                                                           "max-address-space",
+                                                           "core-dump",
+                                                           "verbose",
+                                                           "verbose-syscalls",
+                                                           "verbose-mmap-syscalls",
+                                                           "verbose-thread-syscalls",
+                                                           "no-executable-heap"};
 
-[[noreturn]] void usage(const std::string& message) { throw tinykvm::UserError(tinykvm::ExitCode::usage, message); }
-
-bool is_own(std::string_view option) { return std::ranges::find(kOwn, option) != kOwn.end(); }
+bool is_own(std::string_view option) { return std::ranges::find(kStorageOptions, option) != kStorageOptions.end(); }
 
 std::shared_ptr<const Options> options_of(Settings settings, RunSection run, bool one_to_one, const Options& main,
                                           Context& context) {
@@ -82,14 +80,15 @@ std::shared_ptr<const Options> storage_options(const std::vector<std::string>& w
         return nullptr;
     }
     if (parsed.storage)
-        usage("'++ storage' twice: there is one storage program; if the second is an argument, write -- before the "
-              "program");
+        usage_error(
+            "'++ storage' twice: there is one storage program; if the second is an argument, write -- before the "
+            "program");
     if (parsed.operands.empty())
-        usage("++ storage needs a PROGRAM; see kvmserver run ++ storage --help");
+        usage_error("++ storage needs a PROGRAM; see kvmserver run ++ storage --help");
     const bool one_to_one = is_set(parsed.settings, kOneToOne);
     if (const auto given = parsed.settings.find(std::string(kOneToOne));
         given != parsed.settings.end() && !one_to_one && given->second.values.front() != "false")
-        usage("--1-to-1: '" + given->second.values.front() + "' is neither true nor false");
+        usage_error("--1-to-1: '" + given->second.values.front() + "' is neither true nor false");
     parsed.settings.erase(std::string(kOneToOne));
     return options_of(std::move(parsed.settings),
                       {parsed.operands.front(), {parsed.operands.begin() + 1, parsed.operands.end()}}, one_to_one, main,
@@ -99,8 +98,9 @@ std::shared_ptr<const Options> storage_options(const std::vector<std::string>& w
 std::shared_ptr<const Options> storage_options(StorageSection section, const Options& main, Context& context) {
     for (const auto& [name, setting] : section.settings)
         if (!is_own(name))
-            usage(fmt::format("{}: it is no option of the storage program; kvmserver run ++ storage --help lists them",
-                              setting.label(name)));
+            usage_error(
+                fmt::format("{}: it is no option of the storage program; kvmserver run ++ storage --help lists them",
+                            setting.label(name)));
     return options_of(std::move(section.settings), std::move(section.run), section.one_to_one, main, context);
 }
 

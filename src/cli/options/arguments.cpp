@@ -20,8 +20,6 @@ constexpr OptionSpec kCommon[] = {
 constexpr std::string_view kStorageMark = "++", kStorageCommand = "storage";
 constexpr char kMark = '\0'; // no word of a command line holds it
 
-[[noreturn]] void usage(const std::string& message) { throw tinykvm::UserError(tinykvm::ExitCode::usage, message); }
-
 // What may stand before the command: the options of all. Of two with one name or letter the first counts.
 Command any_of(std::span<const Command> commands) {
     Command any;
@@ -37,9 +35,9 @@ Command any_of(std::span<const Command> commands) {
     return any;
 }
 
-class Parser {
+class ArgumentParser {
 public:
-    Parser(std::span<const Command> commands, const std::vector<std::string>& words)
+    ArgumentParser(std::span<const Command> commands, const std::vector<std::string>& words)
         : commands_(commands), words_(words), any_(any_of(commands)) {
         for (auto word = words.rbegin(); word != words.rend(); ++word) // as App::parse wants them
             rest_.push_back(marked(*word));
@@ -87,7 +85,7 @@ private:
             return run == commands_.end() ? nullptr : &*run;
         }
         if (rest.back() == "--")
-            usage("'--' before a command; see kvmserver --help");
+            usage_error("'--' before a command; see kvmserver --help");
         result_.command = find_command(unmarked(rest.back()));
         rest_.erase(rest_.begin() + static_cast<std::ptrdiff_t>(rest.size()) - 1);
         return result_.command;
@@ -99,7 +97,7 @@ private:
             app.prefix_command()->parse(words);
         } catch (const CLI::ArgumentMismatch& error) { // "--x: 1 required N missing"
             const std::string text = error.what(), name = text.substr(0, text.find(':'));
-            usage(fmt::format("{} needs a value: {} {}", name, name, app.get_option(name)->get_type_name()));
+            usage_error(fmt::format("{} needs a value: {} {}", name, name, app.get_option(name)->get_type_name()));
         }
         for (const OptionSpec& spec : kCommon) {
             const CLI::Option* option = app.get_option("--" + std::string(spec.name)); // of `delete`: another --version
@@ -114,9 +112,9 @@ private:
         const bool bare = !spec.takes_value() && given == "true";                       // a written value is marked
         std::string value = unmarked(given.starts_with('=') ? given.substr(1) : given); // of "-t=4"
         if (value.empty())
-            usage(fmt::format("--{}: the value is empty", spec.name));
+            usage_error(fmt::format("--{}: the value is empty", spec.name));
         if (!spec.takes_value() && value == "{}") // of a template that was not filled in
-            usage(fmt::format("--{}: '{{}}' is no value", spec.name));
+            usage_error(fmt::format("--{}: '{{}}' is no value", spec.name));
         if (bare && !spec.bare.empty())
             value = spec.bare;
         if (result_.operands.empty())
@@ -155,7 +153,7 @@ private:
             rest_.pop_back();
         }
         if (command.operands == Operands::none && !result_.operands.empty())
-            usage(fmt::format("{} takes no '{}'", command.name, result_.operands.front()));
+            usage_error(fmt::format("{} takes no '{}'", command.name, result_.operands.front()));
     }
 
     const Command* find_command(const std::string& name) const {
@@ -169,7 +167,7 @@ private:
         if (hint.empty())
             hint = name.find('/') != name.npos ? fmt::format("; did you mean kvmserver run {}?", name)
                                                : std::string("; see kvmserver --help");
-        usage(fmt::format("unknown command '{}'{}", name, hint));
+        usage_error(fmt::format("unknown command '{}'{}", name, hint));
     }
 
     // CLI11 leaves "-x" of "-evx".
@@ -185,7 +183,7 @@ private:
         const std::string word = is_long ? left.substr(0, left.find('=')) : whole_word(unmarked(left));
         const std::string name = word.substr(is_long ? 2 : 1);
         if (left[1] == kMark && find_option(any_.options, std::string_view(name)))
-            usage(fmt::format("{} has one dash; did you mean -{}?", word, word));
+            usage_error(fmt::format("{} has one dash; did you mean -{}?", word, word));
         const char letter = unmarked(left)[1];
         const auto* foreign =
             is_long ? find_option(any_.options, std::string_view(name)) : find_option(any_.options, letter);
@@ -198,7 +196,8 @@ private:
         if (hint.empty())
             hint = fmt::format("; see kvmserver {}--help", result_.command ? result_.command->name + " " : "");
         const bool cluster = !is_long && word.size() > 2;
-        usage(fmt::format("unknown option {}{}", cluster ? fmt::format("-{} in '{}'", letter, word) : word, hint));
+        usage_error(
+            fmt::format("unknown option {}{}", cluster ? fmt::format("-{} in '{}'", letter, word) : word, hint));
     }
 
     [[noreturn]] void refuse_foreign(std::string_view name) const {
@@ -207,7 +206,7 @@ private:
             if (find_option(command.options, name))
                 owners += (owners.empty() ? "" : ", ") + command.name;
         const std::string runs = result_.command ? result_.command->name : "run";
-        usage(fmt::format("--{} is an option of {}, not of {}", name, owners, runs));
+        usage_error(fmt::format("--{} is an option of {}, not of {}", name, owners, runs));
     }
 
     std::span<const Command> commands_;
@@ -222,7 +221,7 @@ private:
 std::span<const OptionSpec> common_options() { return kCommon; }
 
 ParsedArguments parse_arguments(std::span<const Command> commands, const std::vector<std::string>& words) {
-    return Parser(commands, words).parse();
+    return ArgumentParser(commands, words).parse();
 }
 
 } // namespace kvmserver::cli

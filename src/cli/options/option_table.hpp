@@ -4,7 +4,14 @@
 #include <span>
 #include <string_view>
 
+#include "tinykvm/base/error.hpp"
+
 namespace kvmserver::cli {
+
+// For a command line that is wrong: ends the command with exit code `usage`.
+[[noreturn]] inline void usage_error(const std::string& message) {
+    throw tinykvm::UserError(tinykvm::ExitCode::usage, message);
+}
 
 enum class Kind {
     flag,          // --x, --x=true|false; in a file true or false

@@ -25,16 +25,14 @@ constexpr std::uint64_t kMaxThreads = 4096;
 constexpr std::uint64_t kMaxWarmup = 1'000'000;
 constexpr double kMaxSeconds = 366.0 * 86400;
 
-[[noreturn]] void usage(const std::string& message) { throw tinykvm::UserError(tinykvm::ExitCode::usage, message); }
-
 std::uint64_t whole_of(const Setting& setting, std::string_view name, std::uint64_t lowest, std::uint64_t highest,
                        std::string_view unit = "", std::string_view or_else = "") {
     const std::string& text = setting.values.front();
     std::uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size() || value < lowest || value > highest)
-        usage(fmt::format("{}: '{}' is not a whole number {}from {} to {}{}", setting.label(name), text, unit, lowest,
-                          highest, or_else));
+        usage_error(fmt::format("{}: '{}' is not a whole number {}from {} to {}{}", setting.label(name), text, unit,
+                                lowest, highest, or_else));
     return value;
 }
 
@@ -66,8 +64,8 @@ private:
             return;
         for (const std::string_view name : narrow_permissions())
             if (const Setting* narrow = find(name); narrow && !narrow->values.empty())
-                usage(fmt::format("{} excludes {}; give one of them", find("allow-all")->label("allow-all"),
-                                  narrow->label(name)));
+                usage_error(fmt::format("{} excludes {}; give one of them", find("allow-all")->label("allow-all"),
+                                        narrow->label(name)));
     }
 
     void flag(std::string_view name, bool& target, bool when_set = true) {
@@ -76,7 +74,7 @@ private:
             return;
         const std::string& value = setting->values.front();
         if (value != "true" && value != "false")
-            usage(fmt::format("{}: '{}' is neither true nor false", setting->label(name), value));
+            usage_error(fmt::format("{}: '{}' is neither true nor false", setting->label(name), value));
         target = (value == "true") == when_set;
     }
 
@@ -99,7 +97,7 @@ private:
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
         if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value) || value <= 0 ||
             value > kMaxSeconds)
-            usage(fmt::format("{}: '{}' is not a number of seconds above 0", setting->label(name), text));
+            usage_error(fmt::format("{}: '{}' is not a number of seconds above 0", setting->label(name), text));
         target = value;
     }
 
@@ -108,7 +106,7 @@ private:
         if (!setting)
             return;
         if (setting->values.front().empty())
-            usage(setting->label(name) + ": the value is empty");
+            usage_error(setting->label(name) + ": the value is empty");
         target = setting->values.front();
     }
 
@@ -123,7 +121,8 @@ private:
         const std::vector<std::string> known = split_commas(words);
         if (std::ranges::find(known, target) == known.end()) {
             const std::string hint = did_you_mean(target, known);
-            usage(fmt::format("{}: '{}' is not {}{}", setting->label(name), target, fmt::join(known, ", "), hint));
+            usage_error(
+                fmt::format("{}: '{}' is not {}{}", setting->label(name), target, fmt::join(known, ", "), hint));
         }
     }
 
@@ -139,7 +138,7 @@ private:
         flag("no-listen", options_.no_listen);
         flag("server-first", options_.server_first);
         if (options_.http && options_.server_first)
-            usage("--server-first excludes --http, where the client speaks first; give one of them");
+            usage_error("--server-first excludes --http, where the client speaks first; give one of them");
         flag("stats", options_.stats);
         flag("check-reset", options_.check_reset);
         flag("code-as-is", options_.code_as_is);
@@ -200,8 +199,8 @@ private:
         text("before-snapshot", options_.before_snapshot);
         if (const std::string& path = options_.before_snapshot; !path.empty())
             if (const std::string_view wrong = wrong_with_target(path); !wrong.empty())
-                usage(fmt::format("{}: '{}' {}", find("before-snapshot")->label("before-snapshot"),
-                                  tinykvm::printable(path), wrong));
+                usage_error(fmt::format("{}: '{}' {}", find("before-snapshot")->label("before-snapshot"),
+                                        tinykvm::printable(path), wrong));
         text("listen", options_.listen);
         if (const Setting* listen = find("listen"))
             check_listen(listen->label("listen"));
@@ -218,13 +217,14 @@ private:
         const Setting* const paths = find("warmup-path");
         Setting* const file = find("warmup-requests");
         if (paths && file)
-            usage(fmt::format("{} excludes {}; write the path into the file", file->label("warmup-requests"),
-                              paths->label("warmup-path")));
+            usage_error(fmt::format("{} excludes {}; write the path into the file", file->label("warmup-requests"),
+                                    paths->label("warmup-path")));
         if (paths) {
             options_.warmup_requests.clear();
             for (const std::string& target : paths->values) {
                 if (const std::string_view wrong = wrong_with_target(target); !wrong.empty())
-                    usage(fmt::format("{}: '{}' {}", paths->label("warmup-path"), tinykvm::printable(target), wrong));
+                    usage_error(
+                        fmt::format("{}: '{}' {}", paths->label("warmup-path"), tinykvm::printable(target), wrong));
                 options_.warmup_requests.push_back({.method = "GET", .target = target, .fields = {}, .body = {}});
             }
         }
@@ -261,15 +261,15 @@ private:
         tinykvm::parse_net_rule(label, address);
         const bool bare_ipv6 = address[0] != '[' && std::ranges::count(address, ':') > 1;
         if (bare_ipv6 || address.ends_with(']') || address.find(':') == address.npos)
-            usage(fmt::format("{}={}: a port is missing; write {}:PORT", label, address,
-                              bare_ipv6 ? "[" + address + "]" : address));
+            usage_error(fmt::format("{}={}: a port is missing; write {}:PORT", label, address,
+                                    bare_ipv6 ? "[" + address + "]" : address));
     }
 
     // K=V; of the same name the last one counts.
     void environment() {
         variables("env", options_.env, [](const Setting& setting, const std::string& item) -> std::string {
-            usage(fmt::format("{}: '{}' is not K=V; to pass the host's on: --allow-env={}", setting.label("env"), item,
-                              item));
+            usage_error(fmt::format("{}: '{}' is not K=V; to pass the host's on: --allow-env={}", setting.label("env"),
+                                    item, item));
         });
         variables("late-env", options_.late_env, [this](const Setting&, const std::string& item) {
             const auto at_boot = std::ranges::find_if(
@@ -288,7 +288,7 @@ private:
             const std::string item = given.find('=') == given.npos ? bare(*setting, given) : given;
             const auto equals = item.find('=');
             if (equals == 0)
-                usage(fmt::format("{}: '{}' has no name", setting->label(option), item));
+                usage_error(fmt::format("{}: '{}' has no name", setting->label(option), item));
             std::erase_if(target, [&](const std::string& old) { return old.starts_with(item.substr(0, equals + 1)); });
             target.push_back(item);
         }
@@ -302,7 +302,7 @@ private:
         const std::string label = setting->label(name);
         for (std::string& item : setting->values) {
             if (item.empty())
-                usage(label + ": an item is empty");
+                usage_error(label + ": an item is empty");
             each(label, item);
         }
     }
@@ -362,9 +362,9 @@ private:
 
     static void check_env_name(const std::string& label, const std::string& item) {
         if (item.find('=') != item.npos)
-            usage(fmt::format("{}: '{}' is not a name; to set a variable: --env {}", label, item, item));
+            usage_error(fmt::format("{}: '{}' is not a name; to set a variable: --env {}", label, item, item));
         if (item.find('*') < item.size() - 1)
-            usage(fmt::format("{}: '*' may only end the name in '{}'", label, item));
+            usage_error(fmt::format("{}: '*' may only end the name in '{}'", label, item));
     }
 
     static tinykvm::NetRule net_rule(const std::string& label, const std::string& item) {

@@ -52,7 +52,7 @@ int add(const Invocation& invocation, Context& context) {
     return 0;
 }
 
-int list(const Invocation& invocation, Context& context) {
+int list_certificates(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "certificate list", "", 1, 1);
     const json all = connect(invocation, context)->call("GET", target_of({"certificates"}));
     if (flag(invocation, "json")) {
@@ -68,7 +68,7 @@ int list(const Invocation& invocation, Context& context) {
     return 0;
 }
 
-int remove(const Invocation& invocation, Context& context) {
+int remove_certificate(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "certificate remove", "NAME", 2, 2);
     const json done = connect(invocation, context)->call("DELETE", target_of({"certificates", invocation.operands[1]}));
     if (flag(invocation, "json"))
@@ -85,9 +85,9 @@ int certificate(const Invocation& invocation, Context& context) {
     if (action == "add")
         return add(invocation, context);
     if (action == "list")
-        return list(invocation, context);
+        return list_certificates(invocation, context);
     if (action == "remove")
-        return remove(invocation, context);
+        return remove_certificate(invocation, context);
     throw UserError(ExitCode::usage, fmt::format("usage: kvmserver certificate {}{}", kSynopsis,
                                                  did_you_mean(action, {"add", "list", "remove"})));
 }

@@ -23,7 +23,7 @@ namespace {
 using namespace platform;
 using nlohmann::json;
 
-constexpr OptionSpec kOwn[] = {
+constexpr OptionSpec kDeployOptions[] = {
     {.name = "name",
      .kind = Kind::text,
      .group = "Options",
@@ -328,7 +328,7 @@ int deploy(const Invocation& invocation, Context& context) {
 } // namespace
 
 Command deploy_command() {
-    std::vector<OptionSpec> all(std::begin(kOwn), std::end(kOwn));
+    std::vector<OptionSpec> all(std::begin(kDeployOptions), std::end(kDeployOptions));
     for (const OptionSpec& spec : options_with_events({kVerbose, kDryRun, kMessage}))
         all.push_back(spec);
     return {.name = "deploy",

@@ -17,7 +17,7 @@ using namespace platform;
 using tinykvm::ExitCode;
 using tinykvm::UserError;
 
-constexpr OptionSpec kOwn[] = {
+constexpr OptionSpec kInvokeOptions[] = {
     {.name = "request",
      .letter = 'X',
      .kind = Kind::text,
@@ -104,7 +104,7 @@ int invoke(const Invocation& invocation, Context& context) {
 } // namespace
 
 Command invoke_command() {
-    std::vector<OptionSpec> all(std::begin(kOwn), std::end(kOwn));
+    std::vector<OptionSpec> all(std::begin(kInvokeOptions), std::end(kInvokeOptions));
     for (const OptionSpec& spec : options())
         all.push_back(spec);
     return {.name = "invoke",

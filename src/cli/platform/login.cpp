@@ -26,11 +26,11 @@ using tinykvm::UserError;
 constexpr const char* kRemoteSynopsis = "list|remove [NAME]";
 constexpr OptionSpec kTokenStdin{
     .name = "token-stdin", .group = "Options", .help = "read the token from stdin (else $KVMSERVER_TOKEN, else ask)"};
-constexpr OptionSpec kName{.name = "name",
-                           .kind = Kind::text,
-                           .group = "Options",
-                           .value = "NAME",
-                           .help = "what to call it in --remote (the URL's host)"};
+constexpr OptionSpec kRemoteName{.name = "name",
+                                 .kind = Kind::text,
+                                 .group = "Options",
+                                 .value = "NAME",
+                                 .help = "what to call it in --remote (the URL's host)"};
 
 std::string token_from(const Invocation& invocation, Context& context) {
     if (flag(invocation, "token-stdin"))
@@ -83,7 +83,7 @@ int login(const Invocation& invocation, Context& context) {
     return 0;
 }
 
-int list(const Invocation& invocation, Context& context) {
+int list_remotes(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "remote list", "", 1, 1);
     const Remotes remotes(Remotes::default_file());
     auto all = json::array();
@@ -101,7 +101,7 @@ int list(const Invocation& invocation, Context& context) {
     return 0;
 }
 
-int remove(const Invocation& invocation, Context& context) {
+int remove_remote(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "remote remove", "NAME", 2, 2);
     const std::string& name = invocation.operands[1];
     if (!Remotes(Remotes::default_file()).remove(name))
@@ -117,9 +117,9 @@ int remove(const Invocation& invocation, Context& context) {
 int remote_action(const Invocation& invocation, Context& context) {
     const std::string action = invocation.operands.empty() ? "" : invocation.operands.front();
     if (action == "list")
-        return list(invocation, context);
+        return list_remotes(invocation, context);
     if (action == "remove")
-        return remove(invocation, context);
+        return remove_remote(invocation, context);
     throw UserError(ExitCode::usage, fmt::format("usage: kvmserver remote {}{}", kRemoteSynopsis,
                                                  did_you_mean(action, {"list", "remove"})));
 }
@@ -131,7 +131,7 @@ Command login_command() {
             .synopsis = "URL",
             .summary = "keep the token of a daemon elsewhere",
             .operands = Operands::ours,
-            .options = {kTokenStdin, kName, kTokenFile, kCacert, kTimeout, kJson, kQuiet},
+            .options = {kTokenStdin, kRemoteName, kTokenFile, kCacert, kTimeout, kJson, kQuiet},
             .action = login};
 }
 

@@ -15,7 +15,7 @@ namespace {
 using namespace platform;
 using nlohmann::json;
 
-constexpr OptionSpec kOwn[] = {
+constexpr OptionSpec kLogsOptions[] = {
     {.name = "follow", .letter = 'f', .group = "Options", .help = "go on with what comes"},
     {.name = "since",
      .kind = Kind::text,
@@ -130,7 +130,7 @@ int logs(const Invocation& invocation, Context& context) {
 } // namespace
 
 Command logs_command() {
-    std::vector<OptionSpec> all(std::begin(kOwn), std::end(kOwn));
+    std::vector<OptionSpec> all(std::begin(kLogsOptions), std::end(kLogsOptions));
     for (const OptionSpec& spec : options())
         all.push_back(spec);
     return {.name = "logs",

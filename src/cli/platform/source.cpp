@@ -151,13 +151,13 @@ struct SnapshotFile::Warming {
     Warming(const Manifest& manifest, Talk talk, bool hurry, bool early, const JsonEvents* events)
         : captured(captured_if(talk == Talk::results)) {
         const bool quiet = talk == Talk::results;
-        auto [ours, theirs] = socket_pair();
-        socket = std::move(ours);
+        auto [parent_end, child_end] = socket_pair();
+        socket = std::move(parent_end);
         auto words = snapshot_words(manifest, folder / kMade, hurry);
         std::vector<int> keep;
         if (early) {
-            words.insert(words.end(), {"--early", folder / kEarly, "--parent", fmt::to_string(theirs.get())});
-            keep.push_back(theirs.get());
+            words.insert(words.end(), {"--early", folder / kEarly, "--parent", fmt::to_string(child_end.get())});
+            keep.push_back(child_end.get());
         }
         if (talk == Talk::everything)
             words.emplace_back("-v");

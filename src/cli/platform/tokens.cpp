@@ -17,7 +17,7 @@ using nlohmann::json;
 using tinykvm::ExitCode;
 using tinykvm::UserError;
 
-constexpr const char* kSynopsis = "create|list|revoke [NAME]";
+constexpr const char* kTokenSynopsis = "create|list|revoke [NAME]";
 constexpr OptionSpec kScope{.name = "scope",
                             .kind = Kind::repeated,
                             .group = "Options",
@@ -88,7 +88,7 @@ std::string joined(const json& texts) {
     return all;
 }
 
-int list(const Invocation& invocation, Context& context) {
+int list_tokens(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "token list", "", 1, 1);
     const json all = connect(invocation, context)->call("GET", target_of({"tokens"}));
     if (flag(invocation, "json")) {
@@ -129,10 +129,10 @@ int token(const Invocation& invocation, Context& context) {
     if (action == "create")
         return create(invocation, context);
     if (action == "list")
-        return list(invocation, context);
+        return list_tokens(invocation, context);
     if (action == "revoke")
         return revoke(invocation, context);
-    throw UserError(ExitCode::usage, fmt::format("usage: kvmserver token {}{}", kSynopsis,
+    throw UserError(ExitCode::usage, fmt::format("usage: kvmserver token {}{}", kTokenSynopsis,
                                                  did_you_mean(action, {"create", "list", "revoke"})));
 }
 
@@ -140,7 +140,7 @@ int token(const Invocation& invocation, Context& context) {
 
 Command token_command() {
     return {.name = "token",
-            .synopsis = kSynopsis,
+            .synopsis = kTokenSynopsis,
             .summary = "tokens for clients elsewhere",
             .operands = Operands::ours,
             .options = options({kScope, kPrefix, kRoute, kExpires, kCeilings, kNoHeader}),

@@ -20,7 +20,7 @@ constexpr OptionSpec kOutput{.name = "output",
                              .value = "FILE",
                              .help = "the file to write (required)"};
 
-int push(const Invocation& invocation, Context& context) {
+int push_snapshot(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "push", "FILE", 1, 1);
     const Source source = find_source(invocation.operands.front(), context);
     const auto platform = connect(invocation, context);
@@ -36,7 +36,7 @@ int push(const Invocation& invocation, Context& context) {
     return 0;
 }
 
-int pull(const Invocation& invocation, Context& context) {
+int pull_snapshot(const Invocation& invocation, Context& context) {
     expect_operands(invocation, "pull", "REF -o FILE", 1, 1);
     const auto output = text(invocation, "output");
     if (!output)
@@ -62,7 +62,7 @@ Command push_command() {
             .summary = "put a snapshot into the store",
             .operands = Operands::ours,
             .options = options_with_events({kVerbose}),
-            .action = push,
+            .action = push_snapshot,
             .has_events = true};
 }
 
@@ -72,7 +72,7 @@ Command pull_command() {
             .summary = "get a snapshot: sha256:..., NAME, NAME@N",
             .operands = Operands::ours,
             .options = options_with_events({kOutput}),
-            .action = pull,
+            .action = pull_snapshot,
             .words = {Words::functions},
             .has_events = true};
 }

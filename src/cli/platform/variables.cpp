@@ -27,14 +27,12 @@ constexpr OptionSpec kFor{.name = "for",
 constexpr const char* kEnvSynopsis = "set|list|unset NAME [K[=V]]";
 constexpr const char* kSecretSynopsis = "set|list|unset [NAME] [SECRET]";
 
-[[noreturn]] void usage(const std::string& message) { throw tinykvm::UserError(tinykvm::ExitCode::usage, message); }
-
 // All of stdin without the final line break.
 std::string value_from_stdin() {
-    constexpr std::size_t kLongest = 1 << 20; // the store limits values further
-    std::string value = read_stdin(kLongest + 1);
-    if (value.size() > kLongest)
-        usage("the value on stdin is too long");
+    constexpr std::size_t kLongestFile = 1 << 20; // the store limits values further
+    std::string value = read_stdin(kLongestFile + 1);
+    if (value.size() > kLongestFile)
+        usage_error("the value on stdin is too long");
     if (value.ends_with('\n'))
         value.pop_back();
     return value;
@@ -42,13 +40,13 @@ std::string value_from_stdin() {
 
 const std::string& action_of(const Invocation& invocation, const char* command, const char* synopsis) {
     if (invocation.operands.empty())
-        usage(fmt::format("usage: kvmserver {} {}", command, synopsis));
+        usage_error(fmt::format("usage: kvmserver {} {}", command, synopsis));
     const std::string& action = invocation.operands.front();
     if (action != "set" && action != "list" && action != "unset")
-        usage(fmt::format("{}: '{}' is none of set, list, unset{}", command, action,
-                          did_you_mean(action, {"set", "list", "unset"})));
+        usage_error(fmt::format("{}: '{}' is none of set, list, unset{}", command, action,
+                                did_you_mean(action, {"set", "list", "unset"})));
     if (action != "set" && flag(invocation, "stdin"))
-        usage(fmt::format("--stdin is for {} set", command));
+        usage_error(fmt::format("--stdin is for {} set", command));
     return action;
 }
 
@@ -93,14 +91,14 @@ int env(const Invocation& invocation, Context& context) {
     const auto equals = name.find('=');
     if (action == "unset") {
         if (equals != name.npos)
-            usage("env unset takes the variable's name alone");
+            usage_error("env unset takes the variable's name alone");
     } else if (flag(invocation, "stdin")) {
         if (equals != name.npos)
-            usage("give the value either on stdin or as K=V");
+            usage_error("give the value either on stdin or as K=V");
         value = value_from_stdin();
     } else {
         if (equals == name.npos)
-            usage("env set needs K=V, or K and --stdin");
+            usage_error("env set needs K=V, or K and --stdin");
         value = name.substr(equals + 1);
         name.resize(equals);
     }
@@ -149,11 +147,11 @@ int secret(const Invocation& invocation, Context& context) {
         return list_secrets(invocation, context, function);
     const std::string& name = invocation.operands.back();
     if (name.find('=') != name.npos)
-        usage("a secret's value is not taken from the command line, where others can see it: use --stdin");
+        usage_error("a secret's value is not taken from the command line, where others can see it: use --stdin");
     const auto grants = invocation.settings.find("for");
     if (grants != invocation.settings.end()) {
         if (action != "set" || !function.empty())
-            usage("--for is for secret set of a secret for all functions");
+            usage_error("--for is for secret set of a secret for all functions");
         return grant(invocation, context, name, grants->second.values);
     }
     std::optional<std::string> value;
@@ -163,7 +161,7 @@ int secret(const Invocation& invocation, Context& context) {
         else if (::isatty(STDIN_FILENO) != 0)
             value = ask_hidden(fmt::format("Value of {}: ", name), context);
         else
-            usage("secret set asks on a terminal, and there is none: give the value with --stdin");
+            usage_error("secret set asks on a terminal, and there is none: give the value with --stdin");
     }
     const auto reply = change(
         *connect(invocation, context),

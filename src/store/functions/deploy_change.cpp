@@ -2,16 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <set>
 
+#include "src/store/files/record_json.hpp"
 #include "tinykvm/base/text.hpp"
 
 namespace kvmserver::store {
 
 namespace {
 
-using Json = nlohmann::json;
 using Values = std::map<std::string, Json>;
 
 constexpr std::size_t kLongest = 300;

@@ -38,12 +38,12 @@ void replace_env(FunctionChange& change, const std::map<std::string, std::string
 }
 
 // What a later snapshot of a version depends on (VersionInfo).
-struct Marks {
+struct VersionMarks {
     bool compress_later = false;
     std::int64_t warms_until = 0;
 };
 
-void mark(FunctionChange& change, std::uint64_t version, const Marks& marks) {
+void mark(FunctionChange& change, std::uint64_t version, const VersionMarks& marks) {
     change.database()
         .prepare("UPDATE version SET compress_later = ?, warms_until = ? WHERE function = ? AND number = ?")
         .bind(std::int64_t{marks.compress_later})

@@ -16,7 +16,7 @@ namespace kvmserver::store {
 
 namespace {
 
-constexpr std::size_t kBlock = 256 << 10;
+constexpr std::size_t kCompared = 256 << 10;
 
 SnapshotHold hold_of(Store& store, const Digest& digest) {
     auto hold = SnapshotHold::take(store, digest);
@@ -70,7 +70,7 @@ void StoredSnapshot::export_to(int fd) const {
 void StoredSnapshot::check() const {
     // One digest over all bytes costs half of what read_all() costs, which tells which piece is at fault.
     Sha256 sum;
-    std::vector<std::byte> buffer(kBlock);
+    std::vector<std::byte> buffer(kCompared);
     for (const Piece& piece : pieces_) {
         const auto file = open_chunk(*folder_, piece.chunk, piece.length);
         const std::string path = folder_->full(chunk_path(piece.chunk));
@@ -89,14 +89,14 @@ bool StoredSnapshot::holds(int file) const {
 }
 
 bool StoredSnapshot::holds(int file, std::span<const Piece> pieces) const {
-    std::vector<std::byte> here(kBlock), there(kBlock);
+    std::vector<std::byte> here(kCompared), there(kCompared);
     for (const Piece& piece : pieces) {
         const std::string path = chunk_path(piece.chunk);
         const auto stored = folder_->open_read(path);
         if (!stored || folder_->size_of(path) != piece.length)
             return false;
         for (std::uint64_t at = 0; at < piece.length;) {
-            const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, piece.length - at));
+            const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(kCompared, piece.length - at));
             const auto ours = std::span(here).first(count), theirs = std::span(there).first(count);
             if (tinykvm::read_at(stored.get(), at, ours, "read " + folder_->full(path)) != count ||
                 tinykvm::read_at(file, piece.offset + at, theirs, "read a snapshot") != count ||

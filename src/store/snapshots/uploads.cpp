@@ -17,13 +17,13 @@ using tinykvm::UniqueFd;
 
 namespace {
 
-constexpr std::string_view kColumns = "SELECT id, size, durable, digest, created, token FROM upload ";
+constexpr std::string_view kUploadColumns = "SELECT id, size, durable, digest, created, token FROM upload ";
 
 UploadInfo read_row(const Statement& row) {
     return {row.text(0), row.natural(1), row.natural(2), row.digest(3), row.integer(4), row.integer(5)};
 }
 
-[[noreturn]] void no_such(const std::string& id) {
+[[noreturn]] void no_such_upload(const std::string& id) {
     throw NotFound(fmt::format("there is no upload {}: begin a new one", tinykvm::brief(id)));
 }
 
@@ -65,19 +65,19 @@ UploadInfo Uploads::create(std::uint64_t size, const Digest& digest, std::int64_
 
 UploadInfo Uploads::info(const std::string& id, std::optional<std::int64_t> token) {
     auto index = store_.index();
-    auto row = index->prepare(std::string(kColumns) + "WHERE id = ?");
+    auto row = index->prepare(std::string(kUploadColumns) + "WHERE id = ?");
     if (!row.bind(id).step())
-        no_such(id);
+        no_such_upload(id);
     UploadInfo upload = read_row(row);
     if (token && *token != upload.token)
-        no_such(id);
+        no_such_upload(id);
     return upload;
 }
 
 std::vector<UploadInfo> Uploads::list() {
     auto index = store_.index();
     std::vector<UploadInfo> uploads;
-    auto rows = index->prepare(std::string(kColumns) + "ORDER BY created, id");
+    auto rows = index->prepare(std::string(kUploadColumns) + "ORDER BY created, id");
     while (rows.step())
         uploads.push_back(read_row(rows));
     return uploads;
@@ -96,7 +96,7 @@ LockedUpload Uploads::open_locked(const std::string& id) {
         file = folder.open_write(upload_path(id));
     } catch (const HostError& e) {
         if (e.code().value() == ENOENT)
-            no_such(id);
+            no_such_upload(id);
         throw;
     }
     if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0)

@@ -11,7 +11,7 @@ using cli::parse_warmup_requests;
 
 namespace {
 
-std::string refused(std::string_view text) {
+std::string refusal_of(std::string_view text) {
     try {
         (void)parse_warmup_requests(text, "w.http");
     } catch (const tinykvm::UserError& error) {
@@ -58,22 +58,22 @@ TEST_CASE("a header Host counts more than the URL's") {
     CHECK(all[0].fields == "Host: b.test\r\n");
 }
 
-TEST_CASE("what is no warm-up request is refused with its line") {
-    CHECK(refused("") == "w.http: has no request; write one, as GET /path");
-    CHECK(refused("# only\n###\n") == "w.http: has no request; write one, as GET /path");
-    CHECK(refused("GET x\n").starts_with("w.http:1: 'x' must start with '/'"));
-    CHECK(refused("\nGET /a b\n").starts_with("w.http:2: '/a b' must not hold spaces"));
-    CHECK(refused("get /\n").starts_with("w.http:1: 'get' is no method"));
-    CHECK(refused("G\x1bT /\n").find('\x1b') == std::string::npos);
-    CHECK(refused("CONNECT /\n").starts_with("w.http:1: CONNECT"));
-    CHECK(refused("GET /{{id}}\n").starts_with("w.http:1: variables are not known here"));
-    CHECK(refused("GET /\nX-Token: {{token}}\n").starts_with("w.http:2: variables"));
-    CHECK(refused("GET /\nGET /b\n").starts_with("w.http:2: a header is NAME: VALUE"));
-    CHECK(refused("GET /\ncontent-length: 3\n").starts_with("w.http:2: content-length is written by kvmserver"));
-    CHECK(refused("GET /\nA: b\x01\n").starts_with("w.http:2: the value of A has a control character"));
-    CHECK(refused("POST /\n\n< ./body.json\n").starts_with("w.http:3: bodies from files and scripts are not read"));
+TEST_CASE("what is no warm-up request is refusal_of with its line") {
+    CHECK(refusal_of("") == "w.http: has no request; write one, as GET /path");
+    CHECK(refusal_of("# only\n###\n") == "w.http: has no request; write one, as GET /path");
+    CHECK(refusal_of("GET x\n").starts_with("w.http:1: 'x' must start with '/'"));
+    CHECK(refusal_of("\nGET /a b\n").starts_with("w.http:2: '/a b' must not hold spaces"));
+    CHECK(refusal_of("get /\n").starts_with("w.http:1: 'get' is no method"));
+    CHECK(refusal_of("G\x1bT /\n").find('\x1b') == std::string::npos);
+    CHECK(refusal_of("CONNECT /\n").starts_with("w.http:1: CONNECT"));
+    CHECK(refusal_of("GET /{{id}}\n").starts_with("w.http:1: variables are not known here"));
+    CHECK(refusal_of("GET /\nX-Token: {{token}}\n").starts_with("w.http:2: variables"));
+    CHECK(refusal_of("GET /\nGET /b\n").starts_with("w.http:2: a header is NAME: VALUE"));
+    CHECK(refusal_of("GET /\ncontent-length: 3\n").starts_with("w.http:2: content-length is written by kvmserver"));
+    CHECK(refusal_of("GET /\nA: b\x01\n").starts_with("w.http:2: the value of A has a control character"));
+    CHECK(refusal_of("POST /\n\n< ./body.json\n").starts_with("w.http:3: bodies from files and scripts are not read"));
     std::string many;
     for (int i = 0; i < 65; ++i)
         many += "GET /\n###\n";
-    CHECK(refused(many).find("more than 64 requests") != std::string::npos);
+    CHECK(refusal_of(many).find("more than 64 requests") != std::string::npos);
 }

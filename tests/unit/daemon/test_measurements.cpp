@@ -18,20 +18,20 @@ constexpr std::int64_t kStart = 1'800'000'000; // a full hour
 const Span& hour = kSpans[0];
 const Span& day = kSpans[1];
 const Span& week = kSpans[2];
-const FunctionIdentity hello{"hello", 1}, other{"other", 1};
+const FunctionIdentity hello_function{"hello", 1}, other_function{"other", 1};
 
 // Daemons one after the other on the same folder, with a clock that the test sets.
-struct World {
+struct MeasuredWorld {
     store::test::TempFolder temp;
     std::shared_ptr<store::Folder> folder = std::make_shared<store::Folder>(temp.path(), store::real_files());
     std::int64_t now = kStart;
     std::uint64_t max_points = 100'000;
     std::vector<std::string> notes;
-    std::set<FunctionIdentity> functions{hello, other};
+    std::set<FunctionIdentity> functions{hello_function, other_function};
     std::unique_ptr<Metrics> metrics;
     std::unique_ptr<Measurements> measurements;
 
-    World() { start(); }
+    MeasuredWorld() { start(); }
 
     // Without write(): as after a crash.
     void start() {
@@ -60,7 +60,7 @@ struct World {
             measurements->tick();
         }
     }
-    Points points(const Span& span, const FunctionIdentity& function = hello) {
+    Points points(const Span& span, const FunctionIdentity& function = hello_function) {
         return measurements->of(function, span).points;
     }
     std::uint64_t count() { return MeasurementFile(*folder).count(); }
@@ -77,7 +77,7 @@ std::uint64_t requests(const Points& points) {
 } // namespace
 
 TEST_CASE("a request is in a minute, in ten minutes and in an hour, before it is written and afterwards") {
-    World world;
+    MeasuredWorld world;
     world.now = kStart + 3600 + 11 * 60 + 5;
     world.measurements->tick();
     world.request("hello", 200, 900, true);
@@ -89,7 +89,7 @@ TEST_CASE("a request is in a minute, in ten minutes and in an hour, before it is
     for (int i = 0; i < 3; ++i) { // unfinished, finished, and read by the next daemon
         CAPTURE(i);
         for (const Span& span : kSpans) {
-            const Series series = world.measurements->of(hello, span);
+            const Series series = world.measurements->of(hello_function, span);
             CHECK(series.to == step_start(world.now, span.step));
             CHECK(series.from == series.to - span.seconds);
             REQUIRE(series.points.size() == 1);
@@ -114,7 +114,7 @@ TEST_CASE("a request is in a minute, in ten minutes and in an hour, before it is
 }
 
 TEST_CASE("the minutes of ten minutes add up, and each minute is its own") {
-    World world;
+    MeasuredWorld world;
     for (int minute = 0; minute < 20; ++minute) {
         for (int i = 0; i <= minute; ++i)
             world.request();
@@ -132,7 +132,7 @@ TEST_CASE("the minutes of ten minutes add up, and each minute is its own") {
 }
 
 TEST_CASE("minutes without requests cost nothing, and old points go") {
-    World world;
+    MeasuredWorld world;
     world.request();
     world.pass(60);
     CHECK(world.count() == 3);
@@ -150,7 +150,7 @@ TEST_CASE("minutes without requests cost nothing, and old points go") {
 }
 
 TEST_CASE("a function with requests in every minute of a week takes what the documents say") {
-    World world;
+    MeasuredWorld world;
     for (int minute = 0; minute < 8 * 24 * 60; ++minute) {
         world.request("hello", 200, 900 + static_cast<std::uint64_t>(minute) % 3 * 4000);
         world.pass(60);
@@ -164,7 +164,7 @@ TEST_CASE("a function with requests in every minute of a week takes what the doc
 }
 
 TEST_CASE("the number of points is bounded: the longest unused function goes first") {
-    World world;
+    MeasuredWorld world;
     world.functions.clear();
     for (int i = 0; i < 10; ++i)
         world.functions.insert({"f" + std::to_string(i), 1});
@@ -185,7 +185,7 @@ TEST_CASE("the number of points is bounded: the longest unused function goes fir
 }
 
 TEST_CASE("what the daemon writes at its end is there; a crash costs the unfinished minute") {
-    World world;
+    MeasuredWorld world;
     world.request();
     world.now += 30;
     world.measurements->write();
@@ -200,7 +200,7 @@ TEST_CASE("what the daemon writes at its end is there; a crash costs the unfinis
 }
 
 TEST_CASE("two daemons add to the same points while one hands over") {
-    World world;
+    MeasuredWorld world;
     Measurements successor(
         world.folder, [&] { return world.metrics->snapshot(); }, [](const std::string&) {},
         {[&] { return world.now; }});
@@ -212,12 +212,12 @@ TEST_CASE("two daemons add to the same points while one hands over") {
 }
 
 TEST_CASE("a deleted function's measurements go, and one of the same name begins anew") {
-    World world;
+    MeasuredWorld world;
     world.request();
     world.request("other");
     world.pass(60);
     world.request(); // not written yet
-    world.functions = {{"hello", 2}, other};
+    world.functions = {{"hello", 2}, other_function};
     world.keep();
     CHECK(world.count() == 3);
     CHECK(world.points(hour).empty());
@@ -225,14 +225,14 @@ TEST_CASE("a deleted function's measurements go, and one of the same name begins
     world.request();
     world.pass(60);
     CHECK(requests(world.points(hour, {"hello", 2})) == 1);
-    CHECK(requests(world.points(hour, other)) == 1);
-    world.functions = {other}; // while no daemon runs
+    CHECK(requests(world.points(hour, other_function)) == 1);
+    world.functions = {other_function}; // while no daemon runs
     world.start();
     CHECK(world.count() == 3);
 }
 
 TEST_CASE("a clock that jumps loses nothing but what is out of reach") {
-    World world;
+    MeasuredWorld world;
     world.request();
     world.pass(5 * 60);
     world.now -= 2 * 3600; // back, as after a wrong start
@@ -264,7 +264,7 @@ TEST_CASE("a clock that jumps loses nothing but what is out of reach") {
 }
 
 TEST_CASE("what was counted just before the clock is set back is not in the future") {
-    World world;
+    MeasuredWorld world;
     world.request();
     world.now -= 120;
     CHECK(requests(world.points(hour)) == 1);
@@ -288,7 +288,7 @@ TEST_CASE("percentiles are the bounds of their buckets") {
 }
 
 TEST_CASE("a damaged file is set aside with one line, and measuring goes on") {
-    World world;
+    MeasuredWorld world;
     world.request();
     world.measurements->write();
     world.measurements.reset();
@@ -333,7 +333,7 @@ TEST_CASE("a damaged file is set aside with one line, and measuring goes on") {
 }
 
 TEST_CASE("a file that cannot be used is told once, and what is counted is written later") {
-    World world;
+    MeasuredWorld world;
     world.measurements.reset();
     std::filesystem::remove(world.file());
     std::filesystem::create_directory(world.file());
@@ -350,13 +350,13 @@ TEST_CASE("a file that cannot be used is told once, and what is counted is writt
 }
 
 TEST_CASE("the file is private") {
-    const World world;
+    const MeasuredWorld world;
     CHECK((std::filesystem::status(world.file()).permissions() & std::filesystem::perms(0077)) ==
           std::filesystem::perms::none);
 }
 
 TEST_CASE("a change tells which functions came and went, in its order") {
-    World world;
+    MeasuredWorld world;
     world.request();
     world.request("other");
     world.pass(60);
@@ -364,7 +364,7 @@ TEST_CASE("a change tells which functions came and went, in its order") {
     const FunctionIdentity anew{"hello", 2}, brief{"brief", 1};
     world.measurements->change([&] {
         return std::vector<std::pair<FunctionIdentity, bool>>{
-            {hello, false}, {anew, true}, {brief, true}, {brief, false}};
+            {hello_function, false}, {anew, true}, {brief, true}, {brief, false}};
     });
     CHECK(world.points(hour).empty());
     CHECK(world.points(hour, anew).empty());
@@ -372,6 +372,6 @@ TEST_CASE("a change tells which functions came and went, in its order") {
     world.request("brief");
     world.pass(60);
     CHECK(requests(world.points(hour, anew)) == 1);
-    CHECK(requests(world.points(hour, other)) == 1);
+    CHECK(requests(world.points(hour, other_function)) == 1);
     CHECK(world.points(hour, brief).empty());
 }

@@ -6,11 +6,11 @@
 #include "tests/catch.hpp"
 
 using namespace kvmserver::daemon;
-using kvmserver::request::Outcome;
+using RequestOutcome = kvmserver::request::Outcome;
 
 namespace {
 
-void add(RequestRing& ring, const std::string& path, unsigned status = 200, Outcome outcome = Outcome::ok,
+void add(RequestRing& ring, const std::string& path, unsigned status = 200, RequestOutcome outcome = RequestOutcome::ok,
          std::uint64_t version = 1) {
     ring.add({.ms = 1000,
               .version = version,
@@ -40,7 +40,7 @@ TEST_CASE("a flood of requests does not displace those that failed, and is count
     std::uint64_t missed = 0;
     CHECK(paths(all.next(missed)) == "/first ");
     CHECK(paths(errors.next(missed)).empty());
-    add(*ring, "/broken", 502, Outcome::program_failed);
+    add(*ring, "/broken", 502, RequestOutcome::program_failed);
     for (std::size_t i = 0; i < RequestRing::kKept + 5; ++i)
         add(*ring, "/" + std::to_string(i));
     CHECK(missed == 0);
@@ -59,14 +59,14 @@ TEST_CASE("a flood of requests does not displace those that failed, and is count
 }
 
 TEST_CASE("which requests failed") {
-    CHECK_FALSE(failed(200, Outcome::ok));
-    CHECK_FALSE(failed(404, Outcome::ok));
-    CHECK(failed(500, Outcome::ok)); // the program says so
-    CHECK(failed(0, Outcome::program_failed));
-    CHECK(failed(200, Outcome::worker_died)); // in the middle of its reply
-    CHECK(failed(503, Outcome::queue_full));
-    for (const Outcome by_client :
-         {Outcome::refused, Outcome::client_timeout, Outcome::client_slow, Outcome::client_gone})
+    CHECK_FALSE(failed(200, RequestOutcome::ok));
+    CHECK_FALSE(failed(404, RequestOutcome::ok));
+    CHECK(failed(500, RequestOutcome::ok)); // the program says so
+    CHECK(failed(0, RequestOutcome::program_failed));
+    CHECK(failed(200, RequestOutcome::worker_died)); // in the middle of its reply
+    CHECK(failed(503, RequestOutcome::queue_full));
+    for (const RequestOutcome by_client : {RequestOutcome::refused, RequestOutcome::client_timeout,
+                                           RequestOutcome::client_slow, RequestOutcome::client_gone})
         CHECK_FALSE(failed(0, by_client));
 }
 
@@ -74,7 +74,7 @@ TEST_CASE("requests of one function, version and text only") {
     RequestLog log;
     const auto hello = log.ring("hello", 7), other = log.ring("other", 7);
     add(*hello, "/a");
-    add(*hello, "/b", 200, Outcome::ok, 2);
+    add(*hello, "/b", 200, RequestOutcome::ok, 2);
     add(*other, "/c");
     std::uint64_t missed = 0;
     const auto read = [&](RequestQuery query) { return paths(RequestReader(log, std::move(query)).next(missed)); };

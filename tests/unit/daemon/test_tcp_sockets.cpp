@@ -35,7 +35,7 @@ bool somebody_listens(const ListenAddress& address) {
     return ::connect(client.get(), reinterpret_cast<const sockaddr*>(&where), bytes) == 0;
 }
 
-struct World {
+struct SocketWorld {
     void want(const TcpTable& table) {
         sockets.want([&] { return table; });
     }
@@ -46,7 +46,7 @@ struct World {
 } // namespace
 
 TEST_CASE("what is wanted is open, and nothing else") {
-    World world;
+    SocketWorld world;
     const ListenAddress first = fresh(), second = fresh();
     world.want({{first, destination("a")}});
     CHECK(somebody_listens(first));
@@ -60,7 +60,7 @@ TEST_CASE("what is wanted is open, and nothing else") {
 }
 
 TEST_CASE("an address that is taken is told once, and had once it is free") {
-    World world;
+    SocketWorld world;
     const ListenAddress address = fresh();
     UniqueFd other = listen_at(address);
     world.want({{address, destination("pg")}});
@@ -76,7 +76,7 @@ TEST_CASE("an address that is taken is told once, and had once it is free") {
 }
 
 TEST_CASE("a claim keeps an address for the table that follows") {
-    World world;
+    SocketWorld world;
     const ListenAddress first = fresh(), second = fresh();
     world.sockets.claim("a", {first}, false); // only looks
     CHECK_FALSE(somebody_listens(first));

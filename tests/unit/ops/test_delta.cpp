@@ -40,7 +40,7 @@ Delta read(const std::string& bytes) {
     return ops::read_delta(file_of(bytes).get(), bytes.size(), at);
 }
 
-std::string said_of(const std::string& bytes) {
+std::string refusal_of(const std::string& bytes) {
     try {
         read(bytes);
     } catch (const BadValue& error) {
@@ -49,7 +49,7 @@ std::string said_of(const std::string& bytes) {
     return "";
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+bool says(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
 } // namespace
 
@@ -80,28 +80,28 @@ TEST_CASE("a delta cut anywhere, or with something behind it, is refused") {
     const std::string bytes = ops::encode_delta(sample()) + "bytes";
     for (std::size_t size = 0; size < bytes.size(); ++size) {
         CAPTURE(size);
-        CHECK(has(said_of(bytes.substr(0, size)), "the upload is not a delta"));
+        CHECK(says(refusal_of(bytes.substr(0, size)), "the upload is not a delta"));
     }
-    CHECK(has(said_of(bytes + "x"), "its length is not that of its list and pieces"));
+    CHECK(says(refusal_of(bytes + "x"), "its length is not that of its list and pieces"));
 }
 
 TEST_CASE("a delta of another version is refused") {
     std::string bytes = ops::encode_delta(sample()) + "bytes";
     bytes[8] = 2;
-    CHECK(has(said_of(bytes), "version"));
+    CHECK(says(refusal_of(bytes), "version"));
 }
 
 TEST_CASE("a delta's impossible counts and lengths are refused before memory is taken for them") {
     std::string many = ops::encode_delta(sample()) + "bytes";
     many.replace(12, 4, std::string("\xff\xff\xff\xff", 4));
-    CHECK(has(said_of(many), "its list of pieces is longer than it"));
-    CHECK(has(said_of(ops::encode_delta({digest(9), {}})), "its list of pieces"));
+    CHECK(says(refusal_of(many), "its list of pieces is longer than it"));
+    CHECK(says(refusal_of(ops::encode_delta({digest(9), {}})), "its list of pieces"));
     for (const std::uint64_t length : {std::uint64_t{0}, kTerabyte + 1, ~std::uint64_t{0} >> 1}) {
         CAPTURE(length);
-        CHECK(has(said_of(ops::encode_delta({digest(9), {{digest(1), length, false}}})), "impossible length"));
+        CHECK(says(refusal_of(ops::encode_delta({digest(9), {{digest(1), length, false}}})), "impossible length"));
     }
     const Delta together{digest(9), {{digest(1), kTerabyte, false}, {digest(2), kTerabyte, false}}};
-    CHECK(has(said_of(ops::encode_delta(together)), "impossible length"));
+    CHECK(says(refusal_of(ops::encode_delta(together)), "impossible length"));
 }
 
 TEST_CASE("a delta is told from a snapshot by its first bytes") {

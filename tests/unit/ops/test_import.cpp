@@ -32,9 +32,9 @@ void write_sample(const std::filesystem::path& file, const Bytes& memory) {
     write_snapshot(file, kvmserver::test::sample_state(kFrames), memory, {});
 }
 
-class World {
+class ImportWorld {
 public:
-    World() { write_sample(file, memory); }
+    ImportWorld() { write_sample(file, memory); }
     store::test::TempFolder folder;
     store::Store store{folder / "store"};
     std::filesystem::path file = folder / "a.snap";
@@ -64,7 +64,7 @@ public:
 } // namespace
 
 TEST_CASE("the pieces of a snapshot make up the file, in order and without a gap") {
-    const World world;
+    const ImportWorld world;
     const ops::CutFile cut(world.file);
     const auto& pieces = cut.pieces();
     REQUIRE(pieces.size() > 3);
@@ -78,7 +78,7 @@ TEST_CASE("the pieces of a snapshot make up the file, in order and without a gap
 }
 
 TEST_CASE("an imported snapshot is in the store as it was in its file") {
-    World world;
+    ImportWorld world;
     const ops::Imported imported = ops::import_snapshot(world.store, world.file);
     CHECK(store::test::exported(world.store, imported.hold.digest()) == read_file(world.file));
     CHECK(imported.bytes == std::filesystem::file_size(world.file));
@@ -86,7 +86,7 @@ TEST_CASE("an imported snapshot is in the store as it was in its file") {
 }
 
 TEST_CASE("an import adds only what the store does not have") {
-    World world;
+    ImportWorld world;
     const ops::Imported first = ops::import_snapshot(world.store, world.file);
     const ops::Imported again = ops::import_snapshot(world.store, world.file);
     CHECK(again.hold.digest() == first.hold.digest());
@@ -100,7 +100,7 @@ TEST_CASE("an import adds only what the store does not have") {
 }
 
 TEST_CASE("a damaged snapshot is refused, whatever byte it is, and leaves nothing in the store") {
-    World world;
+    ImportWorld world;
     const Bytes sound = read_file(world.file);
     const store::test::TempFolder& folder = world.folder;
     store::SnapshotHold::take(world.store, Digest{}); // makes the file of a lock, which stays
@@ -118,7 +118,7 @@ TEST_CASE("a damaged snapshot is refused, whatever byte it is, and leaves nothin
 }
 
 TEST_CASE("importing a file again that the store has costs the disk nothing") {
-    const World world;
+    const ImportWorld world;
     const auto files = std::make_shared<CountedFiles>();
     store::Store store(world.folder / "counted", {.files = files});
     const ops::Imported first = ops::import_snapshot(store, world.file);
@@ -134,7 +134,7 @@ TEST_CASE("importing a file again that the store has costs the disk nothing") {
 }
 
 TEST_CASE("a damaged snapshot is refused although the store has the sound one") {
-    World world;
+    ImportWorld world;
     const ops::Imported sound = ops::import_snapshot(world.store, world.file);
     const Bytes bytes = read_file(world.file);
     for (std::size_t at = 0; at < bytes.size(); at += bytes.size() / 23) {
@@ -148,7 +148,7 @@ TEST_CASE("a damaged snapshot is refused although the store has the sound one") 
 }
 
 TEST_CASE("importing a file again mends what was altered or lost in the store") {
-    World world;
+    ImportWorld world;
     const ops::Imported imported = ops::import_snapshot(world.store, world.file);
     const Bytes bytes = read_file(world.file);
     const bool lost = GENERATE(false, true);
@@ -167,7 +167,7 @@ TEST_CASE("importing a file again mends what was altered or lost in the store") 
 }
 
 TEST_CASE("what is no snapshot, or only its beginning, is refused") {
-    World world;
+    ImportWorld world;
     Bytes half = read_file(world.file);
     half.resize(half.size() / 2);
     for (const Bytes& bad : {half, Bytes{}, kvmserver::test::to_bytes("#!/bin/sh\n")}) {
@@ -177,7 +177,7 @@ TEST_CASE("what is no snapshot, or only its beginning, is refused") {
 }
 
 TEST_CASE("a file that has shrunk since it was examined is refused by its name") {
-    World world;
+    ImportWorld world;
     std::vector<std::uint64_t> lengths;
     const ops::CutFile cut(world.file);
     for (const ops::FilePiece& piece : cut.pieces())

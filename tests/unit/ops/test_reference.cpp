@@ -13,9 +13,9 @@ using ops::find_snapshot;
 
 namespace {
 
-class World {
+class ReferenceWorld {
 public:
-    World() {
+    ReferenceWorld() {
         for (unsigned seed = 1; seed <= 3; ++seed)
             store::test::deploy(store, "hello", seed);
     }
@@ -29,7 +29,7 @@ public:
 } // namespace
 
 TEST_CASE("a version is named NAME@3 or NAME@v3") {
-    World world;
+    ReferenceWorld world;
     CHECK(find_snapshot(world.store, "hello@1") == world.version(1));
     CHECK(find_snapshot(world.store, "hello@v2") == world.version(2));
     CHECK_THROWS_AS(find_snapshot(world.store, "hello@9"), store::NotFound);
@@ -42,7 +42,7 @@ TEST_CASE("a version is named NAME@3 or NAME@v3") {
 }
 
 TEST_CASE("a function's name alone is its version that gets most requests") {
-    World world;
+    ReferenceWorld world;
     CHECK(find_snapshot(world.store, "hello") == world.version(3));
     world.functions.set_traffic("hello", {{1, 20}, {2, 70}, {3, 10}});
     CHECK(find_snapshot(world.store, "hello") == world.version(2));
@@ -57,7 +57,7 @@ TEST_CASE("a function's name alone is its version that gets most requests") {
 }
 
 TEST_CASE("the beginning of a digest is enough where only one snapshot has it") {
-    World world;
+    ReferenceWorld world;
     const Digest first = world.version(1);
     const std::string hex = first.hex();
     CHECK(find_snapshot(world.store, "sha256:" + hex) == first);
@@ -72,7 +72,7 @@ TEST_CASE("the beginning of a digest is enough where only one snapshot has it") 
 }
 
 TEST_CASE("what is no beginning of a digest is told from one that nothing has") {
-    World world;
+    ReferenceWorld world;
     for (const char* bad : {"sha256:", "sha256:abc", "sha256:ABCD", "sha256:../../x"}) {
         CAPTURE(bad);
         CHECK_THROWS_AS(find_snapshot(world.store, bad), store::BadValue);

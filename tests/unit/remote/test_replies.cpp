@@ -12,20 +12,20 @@ using remote::Broken;
 using remote::Client;
 using remote::Problem;
 using remote::test::always;
-using remote::test::Server;
+using remote::test::has;
 using remote::test::Turn;
 using tinykvm::ExitCode;
 using tinykvm::UserError;
 
 namespace {
 
-remote::Server at(const Server& server) {
+remote::Server api_at(const remote::test::Server& server) {
     return {.url = server.url(), .socket = {}, .token = "kvs_secret", .ca_file = {}};
 }
 
 Problem problem_of(unsigned status, const std::string& body, const std::string& type = "application/problem+json") {
-    const Server server(always(status, body, {{"Content-Type", type}}));
-    Client client(at(server));
+    const remote::test::Server server(always(status, body, {{"Content-Type", type}}));
+    Client client(api_at(server));
     try {
         client.call("GET", "/v1/functions/a");
     } catch (const Problem& problem) {
@@ -33,8 +33,6 @@ Problem problem_of(unsigned status, const std::string& body, const std::string& 
     }
     throw std::logic_error("it was no problem");
 }
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
 } // namespace
 
@@ -81,11 +79,11 @@ TEST_CASE("a reply that breaks off is never taken for a whole one") {
           "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n{\"a\":1}\r\n",
           "HTTP/1.1 404 No\r\nContent-Length: 50\r\n\r\n{\"detail\":\"d\"}", ""}) {
         CAPTURE(part);
-        const Server server([part](Turn& turn) {
+        const remote::test::Server server([part](Turn& turn) {
             turn.send(part);
             turn.hang_up();
         });
-        Client client(at(server));
+        Client client(api_at(server));
         CHECK_THROWS_AS(client.call("GET", "/v1/info"), Broken);
     }
 }
@@ -93,8 +91,8 @@ TEST_CASE("a reply that breaks off is never taken for a whole one") {
 TEST_CASE("a whole reply that is not the API's is said to be none") {
     for (const char* body : {"{\"a\":", "<html>", "{} {}"}) {
         CAPTURE(body);
-        const Server server(always(200, body));
-        Client client(at(server));
+        const remote::test::Server server(always(200, body));
+        Client client(api_at(server));
         try {
             client.call("GET", "/v1/info");
             FAIL_CHECK("it was taken");
@@ -107,13 +105,13 @@ TEST_CASE("a whole reply that is not the API's is said to be none") {
 
 TEST_CASE("the connection after one that broke is a new one") {
     int turns = 0;
-    const Server server([&turns](Turn& turn) {
+    const remote::test::Server server([&turns](Turn& turn) {
         if (++turns > 1)
             return turn.reply(200, R"({"ok":true})");
         turn.send("HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{");
         turn.hang_up();
     });
-    Client client(at(server));
+    Client client(api_at(server));
     CHECK_THROWS_AS(client.call("GET", "/"), Broken);
     CHECK(client.call("GET", "/").at("ok") == true);
     CHECK(server.connections() == 2);
@@ -127,20 +125,20 @@ TEST_CASE("a long reply is handed on as it comes; a refusal is not, but kept for
         return true;
     };
     {
-        const Server server(always(200, log));
-        const remote::Reply reply = Client(at(server)).ask({.target = "/v1/logs", .sink = sink, .transfer = true});
+        const remote::test::Server server(always(200, log));
+        const remote::Reply reply = Client(api_at(server)).ask({.target = "/v1/logs", .sink = sink, .transfer = true});
         CHECK(got == log);
         CHECK(reply.body.empty());
     }
     got.clear();
-    const Server server(always(404, R"({"detail":"none"})"));
-    const remote::Reply reply = Client(at(server)).ask({.target = "/v1/logs", .sink = sink, .transfer = true});
+    const remote::test::Server server(always(404, R"({"detail":"none"})"));
+    const remote::Reply reply = Client(api_at(server)).ask({.target = "/v1/logs", .sink = sink, .transfer = true});
     CHECK(got.empty());
     CHECK(reply.body == R"({"detail":"none"})");
 }
 
 TEST_CASE("who has enough ends an endless reply without an error") {
-    const Server server([](Turn& turn) {
+    const remote::test::Server server([](Turn& turn) {
         turn.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nline\n\r\n");
         turn.take_all_there_is(); // more may come at any time
     });
@@ -149,14 +147,14 @@ TEST_CASE("who has enough ends an endless reply without an error") {
         got += bytes;
         return false;
     };
-    CHECK(Client(at(server)).ask({.target = "/v1/logs", .sink = one, .endless = true}).status == 200);
+    CHECK(Client(api_at(server)).ask({.target = "/v1/logs", .sink = one, .endless = true}).status == 200);
     CHECK(got == "line\n");
 }
 
 TEST_CASE("what the source and the sink of bytes throw reaches the caller as it is") {
     struct Own {};
-    const Server server(always(200, "{}"));
-    Client client(at(server));
+    const remote::test::Server server(always(200, "{}"));
+    Client client(api_at(server));
     const auto throws = [](char*, std::size_t) -> std::size_t { throw Own{}; };
     CHECK_THROWS_AS(client.ask({.method = "PATCH", .target = "/", .source = throws, .body_bytes = 5}), Own);
     const auto also = [](std::string_view) -> bool { throw Own{}; };
@@ -165,12 +163,12 @@ TEST_CASE("what the source and the sink of bytes throw reaches the caller as it 
 }
 
 TEST_CASE("a refusal that comes before the body has gone is told, not that the connection broke") {
-    const Server server([](Turn& turn) {
+    const remote::test::Server server([](Turn& turn) {
         turn.take_body(1000);
         turn.send("HTTP/1.1 413 Too Large\r\nContent-Length: 17\r\nConnection: close\r\n\r\n{\"detail\":\"much\"}");
         turn.take_all_there_is();
     });
-    Client client(at(server));
+    Client client(api_at(server));
     const auto zeros = [](char* into, std::size_t most) {
         std::memset(into, 0, most);
         return most;

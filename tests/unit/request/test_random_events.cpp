@@ -10,7 +10,7 @@ using kvmserver::request::test::Owner;
 
 namespace {
 
-constexpr Time kSecond = 1'000'000'000;
+constexpr Time kOneSecond = 1'000'000'000;
 using State = Owner::RequestState;
 using MachineState = Owner::MachineState;
 
@@ -20,7 +20,7 @@ public:
     Chance(Owner& owner, unsigned seed) : owner_(owner), random_(seed) {}
 
     void event(const std::vector<FunctionId>& functions) {
-        owner_.now += below(4) ? below(1'000'000) : below(static_cast<unsigned>(kSecond / 4));
+        owner_.now += below(4) ? below(1'000'000) : below(static_cast<unsigned>(kOneSecond / 4));
         switch (below(20)) {
         case 0:
         case 1:
@@ -162,7 +162,7 @@ void settle(Owner& owner) {
             if (worker.killed || empty)
                 owner.exits(id, worker.stopped);
         }
-    owner.now += kSecond;
+    owner.now += kOneSecond;
     owner.tick();
 }
 
@@ -174,11 +174,12 @@ TEST_CASE("10,000 random events: no request is lost, doubled, or answered by a m
         // More than the minimums of all functions together (4): no request waits for ever for those.
         Owner owner(seed % 3 == 0 ? 0 : seed % 3 == 1 ? 5 : 8);
         std::vector<FunctionId> functions;
-        functions.push_back(owner.add({.max = 1, .idle_ns = kSecond, .queue = 0}));
-        functions.push_back(owner.add({.max = 4, .idle_ns = kSecond / 10, .queue = 16, .queue_ns = kSecond}));
-        functions.push_back(owner.add({.min = 1, .max = 2, .idle_ns = kSecond, .queue = 3, .queue_ns = kSecond / 3}));
+        functions.push_back(owner.add({.max = 1, .idle_ns = kOneSecond, .queue = 0}));
+        functions.push_back(owner.add({.max = 4, .idle_ns = kOneSecond / 10, .queue = 16, .queue_ns = kOneSecond}));
+        functions.push_back(
+            owner.add({.min = 1, .max = 2, .idle_ns = kOneSecond, .queue = 3, .queue_ns = kOneSecond / 3}));
         functions.push_back(owner.add({.min = 2, .max = 3, .idle_ns = 0, .queue = 100}));
-        functions.push_back(owner.add({.min = 1, .max = 5, .idle_ns = kSecond, .queue = 9, .kept = true}));
+        functions.push_back(owner.add({.min = 1, .max = 5, .idle_ns = kOneSecond, .queue = 9, .kept = true}));
         Chance chance(owner, seed);
         for (int i = 0; i < 10'000; ++i) {
             chance.event(functions);

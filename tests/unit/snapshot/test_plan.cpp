@@ -121,30 +121,30 @@ TEST_CASE("hot frames that are apart share no chunk with others") {
 }
 
 TEST_CASE("frames in the order of the cold chunks make each of them one run") {
-    constexpr std::uint32_t kFrames = 4000, kHot = 200;
-    Pages pages = numbered(kFrames);
-    for (std::uint32_t i = 300; i < kFrames; i += 7) // pages that are elsewhere too lie among the others
+    constexpr std::uint32_t kMany = 4000, kHot = 200;
+    Pages pages = numbered(kMany);
+    for (std::uint32_t i = 300; i < kMany; i += 7) // pages that are elsewhere too lie among the others
         pages[i] = pages[i - 50];
     const test::Bytes memory = memory_of(pages);
-    std::vector<std::uint32_t> ranks(kFrames), hot(kHot);
+    std::vector<std::uint32_t> ranks(kMany), hot(kHot);
     std::iota(hot.begin(), hot.end(), 0u);
-    for (std::uint32_t i = 0; i < kFrames; ++i) // neighbours by address are far apart in memory
-        ranks[i] = i * 1001 % kFrames;
+    for (std::uint32_t i = 0; i < kMany; ++i) // neighbours by address are far apart in memory
+        ranks[i] = i * 1001 % kMany;
     const auto order = cold_order(plan_chunks(memory, ranks, hot));
     CHECK(std::set(order.begin(), order.end()).size() == order.size());
 
     std::vector<std::uint32_t> from = hot; // by the new number
     from.insert(from.end(), order.begin(), order.end());
-    std::vector<bool> placed(kFrames);
+    std::vector<bool> placed(kMany);
     for (const std::uint32_t frame : from)
         placed[frame] = true;
-    for (std::uint32_t frame = 0; frame < kFrames; ++frame)
+    for (std::uint32_t frame = 0; frame < kMany; ++frame)
         if (!placed[frame])
             from.push_back(frame);
-    REQUIRE(from.size() == kFrames);
+    REQUIRE(from.size() == kMany);
     test::Bytes moved(memory.size());
-    std::vector<std::uint32_t> moved_ranks(kFrames);
-    for (std::uint32_t to = 0; to < kFrames; ++to) {
+    std::vector<std::uint32_t> moved_ranks(kMany);
+    for (std::uint32_t to = 0; to < kMany; ++to) {
         std::copy_n(memory.begin() + std::ptrdiff_t{from[to]} * 4096, 4096, moved.begin() + std::ptrdiff_t{to} * 4096);
         moved_ranks[to] = ranks[from[to]];
     }
