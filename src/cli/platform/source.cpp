@@ -20,13 +20,6 @@
 #include "tinykvm/elf/stack.hpp"
 
 namespace kvmserver::cli::platform {
-namespace {
-
-using tinykvm::ExitCode;
-using tinykvm::UniqueFd;
-using tinykvm::UserError;
-
-constexpr const char* kManifest = "kvmserver.toml";
 
 class TemporaryFolder {
 public:
@@ -50,6 +43,14 @@ public:
 private:
     std::string path_;
 };
+
+namespace {
+
+using tinykvm::ExitCode;
+using tinykvm::UniqueFd;
+using tinykvm::UserError;
+
+constexpr const char* kManifest = "kvmserver.toml";
 
 constexpr const char* kMade = "function.snap";
 constexpr const char* kEarly = "early.snap";
