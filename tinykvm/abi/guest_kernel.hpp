@@ -33,7 +33,8 @@ enum Host : std::uint32_t {
     kExit = 0x1800,        // (status) the program ended
     kKilled,               // (signal, address, code) the program was killed by a signal; see Shared::crash_*
     kUnknownCall,          // (number) the program made a system call that is not implemented: logged once
-    kRefused,              // (number, address of the path or 0) fork, vfork or execve was refused: logged once
+    kRefused,              // (number, address of the path or 0) fork, vfork or execve: logged once. Returns the child's
+                           // process number if a fork is followed (guest/fork.cpp), otherwise 0: refused
     kListen, // (listener, family, sockaddr*, bytes, backlog, BindFlags) -> 0; the address is replaced by the bound one
     kUnlisten,    // (listener) a bound or listening socket was closed
     kBindAddress, // (listener, family, sockaddr*, bytes, BindFlags) -> 0; picks a port if it is 0; checks permission
@@ -242,7 +243,7 @@ struct Shared {
     std::uint64_t own_path_at; // set by the guest: address of kOwnPathBytes for a path
     SelfState self;
     std::uint32_t debug_thread; // see kPreemptStep
-    std::uint32_t debug_reserved;
+    std::uint32_t parent;       // part of `self`: the process number of the parent; 0: kParentPid
 };
 static_assert(sizeof(Shared) <= 4096);
 

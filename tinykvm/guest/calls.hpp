@@ -17,8 +17,17 @@ void set_file_limit(u64);
 u32 creation_mask();                 // umask
 void publish_self();                 // publishes Shared::self, from which the host answers /proc/self
 void publish_group(abi::SelfState&); // the part of it that ids.cpp knows
-bool is_own_process(i32 pid);        // 0, this process's current pid, or the pid it had when the snapshot was made
-Thread* thread_of(i32 tid);          // a live thread of this process, or null
+void leave_group();                  // a child leads neither a group nor a session
+u32 own_parent();
+
+struct Fork {
+    bool vfork = false; // or a clone that shares memory
+    u64 stack = 0;      // 0: the child goes on on the same
+    u64 set_tid = 0, clear_tid = 0;
+};
+i64 fork(Regs*, const Fork&);
+bool is_own_process(i32 pid); // 0, this process's current pid, or the pid it had when the snapshot was made
+Thread* thread_of(i32 tid);   // a live thread of this process, or null
 // prctl(2) on capabilities (capabilities.cpp)
 i64 drop_bounding(u64 capability_number);
 i64 change_ambient(u64 what, u64 capability_number);

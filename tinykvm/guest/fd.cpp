@@ -1,6 +1,7 @@
 // The fd table, and operations common to all files.
 #include "tinykvm/guest/own_files.hpp"
 #include "tinykvm/guest/pipe.hpp"
+#include "tinykvm/guest/socket.hpp"
 #include "tinykvm/guest/transfer.hpp"
 
 namespace gk {
@@ -64,6 +65,13 @@ void unref(File* f) {
         return;
     close_all_epoll_items(f);
     f->ops->close(f);
+}
+
+void hold_ends_for_parent() {
+    for (i32 fd = 0; fd < table_size; ++fd)
+        if (File* f = table[fd].file;
+            f && (f->kind == Kind::pipe || (f->kind == Kind::socket && static_cast<Socket*>(f)->end)))
+            ref(f);
 }
 
 void event_in(File* f) {

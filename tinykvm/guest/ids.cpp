@@ -252,12 +252,14 @@ i64 sys_setgroups(const Args& c) {
 
 // --- process groups and sessions -----------------------------------------------------------------
 
+void leave_group() { leads_group = leads_session = false; }
+
 void publish_group(abi::SelfState& self) {
     self.leads_group = leads_group;
     self.leads_session = leads_session;
 }
 
-i64 sys_getppid(const Args&) { return kParent; }
+i64 sys_getppid(const Args&) { return own_parent(); }
 i64 sys_getpgrp(const Args&) { return own_group(); }
 
 i64 sys_getpgid(const Args& c) {

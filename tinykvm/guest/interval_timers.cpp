@@ -49,6 +49,11 @@ void fire_interval_timers(u64 now) {
     enforce_cpu_limit(used);
 }
 
+void stop_interval_timers() {
+    for (IntervalTimer& timer : timers)
+        timer.expiry = timer.interval = 0;
+}
+
 i64 sys_setitimer(const Args& c) {
     Itimerval fresh{};
     const u32 which = static_cast<u32>(c.a[0]);

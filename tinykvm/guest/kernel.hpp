@@ -154,6 +154,7 @@ struct Thread {
     bool waits_for_io = false; // woken by notify_io()
     bool timed_out = false;
     bool restore_mask = false;
+    bool ending = false; // a fork ends it: it returns from what it waits for, as for a signal, and not to the program
     u32 tid = 0;
     u64 stack = 0;      // kernel stack, kThreadStackBytes
     u64 kernel_rsp = 0; // valid while switched out
@@ -214,6 +215,7 @@ void time_slice();
 // call.
 bool let_others_run();
 [[noreturn]] void thread_exit_current();
+void restart_thread_ids();     // of a new process with one thread
 void vector_restore_current(); // loads the registers after the thread's saved vector state was changed
 void vector_save_current();    // brings the thread's saved vector state up to date
 Regs* user_regs(Thread*);
@@ -230,6 +232,7 @@ bool send_signal(Thread* to, i32 signal, const SigInfo& info); // to one thread;
 bool send_process_signal(i32 signal, const SigInfo& info);     // to any thread that does not mask it
 void broken_pipe();                                            // sends SIGPIPE to the current thread
 void drop_pending(Pending&, u64 which);
+void drop_all_pending(); // of the process and the current thread
 // Wakes another thread for process signals that the current thread masks, or cannot take because it exits.
 void retarget_process_signals();
 void force_signal(i32 signal, const SigInfo& info); // for faults: cannot be masked or ignored
@@ -313,6 +316,8 @@ File* file_of(i32 fd); // null: EBADF
 // The new descriptor, which takes over the caller's reference. On failure (-EMFILE, -EINVAL) the caller keeps it.
 i32 install(File*, bool cloexec, i32 lowest = 0);
 i32 install_or_release(File*, bool cloexec); // the same, but drops the reference on failure
+// The parent keeps its ends of pipes and socket pairs open, so that a child that closes its own sees no end of file.
+void hold_ends_for_parent();
 void ref(File*);
 void unref(File*);
 void close_all_epoll_items(File*);

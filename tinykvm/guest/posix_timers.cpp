@@ -213,6 +213,14 @@ i64 sys_timer_getoverrun(const Args& c) {
     return t ? i64{t->overrun} : -EINVAL;
 }
 
+void drop_posix_timers() {
+    for (u32 i = 0; i < timer_limit; ++i)
+        if (timers[i]) {
+            destroy(timers[i]);
+            timers[i] = nullptr;
+        }
+}
+
 i64 sys_timer_delete(const Args& c) {
     const u32 id = static_cast<u32>(c.a[0]);
     PosixTimer* t = timer_of(id);

@@ -206,6 +206,11 @@ Thread* new_thread() {
     return t;
 }
 
+void restart_thread_ids() {
+    current->tid = gk_shared_page.pid;
+    next_tid = gk_shared_page.pid + 1;
+}
+
 void free_thread(Thread* t) { t->state = ThreadState::free; }
 
 void time_slice() {
@@ -359,6 +364,8 @@ Regs* leave(Regs* regs) {
         gk_shared_page.preempt &= ~abi::kPreemptYield;
         yield();
     }
+    if (current->ending) [[unlikely]]
+        thread_exit_current();
     forget_answers();
     own_vector();
     // During the yield, another thread may have taken the signal that interrupted the call. Then the call is restarted.

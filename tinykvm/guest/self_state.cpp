@@ -36,6 +36,7 @@ void publish_self() {
             self.caught |= bit(signal);
     self.cpu_ns = cpu_ns();
     publish_group(self);
+    gk_shared_page.parent = own_parent();
 }
 
 } // namespace gk

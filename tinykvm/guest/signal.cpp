@@ -160,7 +160,12 @@ void drop_pending(Pending& from, u64 which) {
         take(from, __builtin_ctzll(left) + 1);
 }
 
-bool signal_pending(const Thread* t) { return takes(t, t->sig_pending.bits | process_pending.bits); }
+void drop_all_pending() {
+    drop_pending(current->sig_pending, ~u64{0});
+    drop_pending(process_pending, ~u64{0});
+}
+
+bool signal_pending(const Thread* t) { return t->ending || takes(t, t->sig_pending.bits | process_pending.bits); }
 
 bool send_signal(Thread* to, i32 signal, const SigInfo& info) {
     if (droppable(to, signal))

@@ -83,25 +83,13 @@ extern "C" void gk_boot() {
     gk_switch(&discard, t->kernel_rsp);
 }
 
-namespace {
-// Refuses fork and vfork. libuv and others return EAGAIN and EACCES to their caller, but treat EPERM as a bug of their
-// own. Perl, Ruby and shells sleep and retry after EAGAIN, some forever: a thread that retries from the same place gets
-// EACCES.
-i64 refuse_process(u64 nr, u64 rsp) {
-    constexpr u64 kRetryNs = 30'000'000'000;
-    const u64 now = now_mono();
-    const bool again = current->refused_rsp == rsp && now - current->refused_at < kRetryNs;
-    current->refused_rsp = rsp;
-    current->refused_at = now;
-    host_call(abi::kRefused, nr);
-    return again ? -EACCES : -EAGAIN;
-}
-} // namespace
-
 i64 sys_clone(const Args& c) {
     const u64 flags = c.a[0];
     if ((flags & kCloneThread) == 0 || (flags & kCloneVm) == 0) {
-        return refuse_process((flags & kCloneVfork) ? 58 : 57, c.regs->rsp);
+        return fork(c.regs, {.vfork = (flags & (kCloneVfork | kCloneVm)) != 0,
+                             .stack = c.a[1],
+                             .set_tid = (flags & kCloneChildSettid) ? c.a[3] : 0,
+                             .clear_tid = (flags & kCloneChildCleartid) ? c.a[3] : 0});
     }
     if ((flags & kCloneSighand) == 0 || ((flags & kCloneSettls) && c.a[4] >= layout::kUserMax))
         return -EINVAL;
@@ -148,7 +136,7 @@ i64 sys_clone(const Args& c) {
 i64 sys_fork(const Args& c) {
     const u64 nr = c.regs->orig_rax;
     if (nr == 57 || nr == 58) // fork, vfork
-        return refuse_process(nr, c.regs->rsp);
+        return fork(c.regs, {.vfork = nr == 58});
     host_call(abi::kRefused, nr, c.a[nr == 59 ? 0 : 1]); // execve, execveat
     return -EPERM;
 }

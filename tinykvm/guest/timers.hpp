@@ -52,6 +52,9 @@ u64 next_interval_timer();
 void fire_interval_timers(u64 now);
 u64 next_posix_timer();
 void fire_posix_timers();
+// A new process has none of its parent's.
+void drop_posix_timers();
+void stop_interval_timers();
 
 // --- signals of POSIX timers (between signal.cpp and posix_timers.cpp) ---------------------------
 struct TimerSignal {

@@ -24,6 +24,7 @@ struct ProgramFacts {
 struct SelfNumbers {
     abi::SelfState state; // as the guest kernel reports it, not trusted
     std::uint64_t mapped_bytes, resident_bytes, peak_bytes;
+    std::uint32_t parent; // as `state`; 0: abi::kParentPid
 };
 
 // The values of one machine, read when a file is opened.

@@ -64,6 +64,8 @@ CpuModel cpu_model() {
     return cpu;
 }
 
+std::uint32_t parent_of(const SelfNumbers& self) { return self.parent != 0 ? self.parent : abi::kParentPid; }
+
 SelfNumbers numbers_of(const SelfFacts& self) { return self.numbers ? self.numbers() : SelfNumbers{}; }
 
 } // namespace
@@ -81,7 +83,7 @@ std::string self_status(const ProgramFacts& facts, const SelfFacts& self) {
     };
     return fmt::format("Name:\t{0}\nUmask:\t{1:04o}\nState:\tR (running)\nTgid:\t{2}\nNgid:\t0\nPid:\t{2}\nPPid:\t{6}\n"
                        "TracerPid:\t0\nUid:\t{3}\nGid:\t{4}\nFDSize:\t64\nGroups:\t{5}\n",
-                       name_of(facts), s.umask & 0777, self.pid, ids(s.uid), ids(s.gid), groups, abi::kParentPid) +
+                       name_of(facts), s.umask & 0777, self.pid, ids(s.uid), ids(s.gid), groups, parent_of(n)) +
            fmt::format("VmPeak:\t{0:8} kB\nVmSize:\t{0:8} kB\nVmHWM:\t{1:8} kB\nVmRSS:\t{2:8} kB\nVmSwap:\t{3:8} "
                        "kB\nThreads:\t{4}\n",
                        n.mapped_bytes / kKib, n.peak_bytes / kKib, n.resident_bytes / kKib, 0, s.threads) +
@@ -100,7 +102,7 @@ std::string self_stat(const ProgramFacts& facts, const SelfFacts& self) {
     // priority nice num_threads itrealvalue starttime vsize rss rsslim and 27 more
     std::string text = fmt::format(
         "{0} ({1}) R {7} {8} {9} 0 -1 0 0 0 0 0 {5} 0 0 0 20 0 {6} 0 0 {2} {3} {4}", self.pid, name_of(facts),
-        n.mapped_bytes, n.resident_bytes / kPageSize, ~0ull, n.state.cpu_ns / kTickNs, n.state.threads, abi::kParentPid,
+        n.mapped_bytes, n.resident_bytes / kPageSize, ~0ull, n.state.cpu_ns / kTickNs, n.state.threads, parent_of(n),
         n.state.leads_group ? self.pid : abi::kParentPid, n.state.leads_session ? self.pid : abi::kParentPid);
     for (int field = 26; field <= 52; ++field)
         text += " 0";

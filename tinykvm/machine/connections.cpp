@@ -63,6 +63,7 @@ std::optional<std::uint32_t> Connections::put(std::uint32_t state, std::uint32_t
     std::copy_n(peer.begin(), conn.peer_bytes, conn.peer);
     std::copy_n(local.begin(), conn.local_bytes, conn.local);
     table_[slot] = conn;
+    used_ = true;
     shared_->conn_limit = std::max(limit(), slot + 1);
     return slot;
 }

@@ -45,7 +45,8 @@ public:
     void set_eof(std::uint32_t slot) { table_[slot].rx_eof = 1; }
     void set_error(std::uint32_t slot, int error) { table_[slot].error = static_cast<std::uint8_t>(error); }
     void free(std::uint32_t slot);
-    std::uint32_t limit() const; // all slots in use are below it
+    std::uint32_t limit() const;        // all slots in use are below it
+    bool used() const { return used_; } // whether there ever was a connection
 
 private:
     std::optional<std::uint32_t> put(std::uint32_t state, std::uint32_t listener, std::span<const std::uint8_t> peer,
@@ -53,6 +54,7 @@ private:
     AddressSpace* space_;
     abi::Shared* shared_;
     abi::Conn* table_;
+    bool used_ = false;
 };
 
 } // namespace tinykvm

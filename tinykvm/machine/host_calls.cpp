@@ -21,7 +21,8 @@
 namespace tinykvm {
 namespace {
 
-constexpr std::uint32_t kRefusedNote = 1u << 31; // in logged_: a refused call, not a missing one
+constexpr std::uint32_t kRefusedNote = 1u << 31;               // in logged_: a refused call, not a missing one
+constexpr std::uint32_t kFollowedNote = kRefusedNote | 0xffff; // a fork that was followed
 
 const char* signal_name(int signal) {
     switch (signal) {
@@ -77,6 +78,30 @@ void Machine::log_once(std::uint32_t what, const std::string& line) {
     host_->note(line);
 }
 
+// The machine's new process number if a fork is followed. 0: the call is refused.
+std::int64_t Machine::process_call(const abi::HostCall& call) {
+    const auto nr = static_cast<std::uint32_t>(call.arg[0]);
+    const ProgramFacts& facts = env_->policy->facts();
+    const bool starts = nr == __NR_fork && !image_ && !connections_.used();
+    const ForkPolicy policy = env_->options.fork;
+    if (starts && (policy == ForkPolicy::follow || (policy == ForkPolicy::workers && !listeners_.empty() &&
+                                                    workers_serve(facts.program, facts.arguments)))) {
+        log_once(kFollowedNote, followed_fork(facts.program, facts.arguments));
+        shared_->pid = fresh_pid();
+        if (space_.has_wipe_on_fork())
+            space_.wipe_on_fork();
+        return shared_->pid;
+    }
+    constexpr std::size_t kShown = 200;
+    const bool named = is_execve(nr) && call.arg[1] != 0;
+    log_once(kRefusedNote | nr, refused_process(nr, facts.program, facts.arguments,
+                                                named ? space_.load_string(GuestVirt(call.arg[1]), kShown).value : "",
+                                                starts && policy == ForkPolicy::workers && !listeners_.empty()));
+    if (is_execve(nr))
+        host_->refused_execve();
+    return 0;
+}
+
 // Closes the handles that the guest kernel closed since the last exit.
 void Machine::close_handles() {
     const std::uint32_t count =
@@ -116,18 +141,7 @@ std::optional<Stop> Machine::on_host_call() {
         result = 0;
         break;
     }
-    case abi::kRefused: {
-        const auto nr = static_cast<std::uint32_t>(call.arg[0]);
-        constexpr std::size_t kShown = 200;
-        const bool named = is_execve(nr) && call.arg[1] != 0;
-        log_once(kRefusedNote | nr,
-                 refused_process(nr, env_->policy->facts().program, env_->policy->facts().arguments,
-                                 named ? space_.load_string(GuestVirt(call.arg[1]), kShown).value : ""));
-        if (is_execve(nr))
-            host_->refused_execve();
-        result = 0;
-        break;
-    }
+    case abi::kRefused: result = process_call(call); break;
     case abi::kListen:
     case abi::kBindAddress: result = listen_call(call); break;
     case abi::kUnlisten:

@@ -31,18 +31,6 @@ std::uint64_t memory_limit(const MachineEnv& env, const MachineImage* image) {
     return bytes + page_up(memory_beside_image(env.limits, bytes));
 }
 
-// A process number that no recent machine of this process has had. Programs treat a changed pid as a fork and reseed
-// their generators. Fits pid_t and is never 1.
-std::uint32_t fresh_pid() {
-    static std::atomic<std::uint32_t> next = [] {
-        std::uint32_t seed = 0;
-        (void)!::getrandom(&seed, sizeof(seed), 0);
-        return seed % 1'000'000 + 2;
-    }();
-    const std::uint32_t pid = next.fetch_add(1, std::memory_order_relaxed);
-    return 2 + pid % 4'000'000;
-}
-
 std::uint32_t leaf1_edx(const kvm::GuestCpu& cpu) {
     for (std::uint32_t i = 0; i < cpu.table.nent; ++i)
         if (cpu.table.entries[i].function == 1)
@@ -58,6 +46,18 @@ std::uint32_t own_folders(const MachineEnv& env) {
 }
 
 } // namespace
+
+// A process number that no recent machine of this process has had. Programs treat a changed pid as a fork and reseed
+// their generators. Fits pid_t and is never 1.
+std::uint32_t Machine::fresh_pid() {
+    static std::atomic<std::uint32_t> next = [] {
+        std::uint32_t seed = 0;
+        (void)!::getrandom(&seed, sizeof(seed), 0);
+        return seed % 1'000'000 + 2;
+    }();
+    const std::uint32_t pid = next.fetch_add(1, std::memory_order_relaxed);
+    return 2 + pid % 4'000'000;
+}
 
 // CPython before 3.12 treats a changed pid as a fork and forgets its running event loop (Modules/_asynciomodule.c,
 // get_running_loop). asyncio programs, whose image is made inside that loop, would fail. They keep their pid, unless
@@ -376,6 +376,7 @@ std::uint64_t Machine::memory_bytes() const { return ram_.bytes_in_use(); }
 SelfNumbers Machine::self_numbers() const {
     SelfNumbers numbers{};
     std::memcpy(&numbers.state, &shared_->self, sizeof(numbers.state));
+    numbers.parent = shared_->parent;
     const std::uint64_t image = std::uint64_t{ram_.image_frames()} * kPageSize;
     numbers.mapped_bytes = space_.address_space_bytes();
     numbers.resident_bytes = image + ram_.bytes_in_use();

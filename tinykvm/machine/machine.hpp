@@ -28,6 +28,7 @@
 #include "tinykvm/machine/neighbours.hpp"
 #include "tinykvm/machine/page_reset.hpp"
 #include "tinykvm/machine/program.hpp"
+#include "tinykvm/machine/single_process.hpp"
 #include "tinykvm/machine/state.hpp"
 #include "tinykvm/memory/address_space.hpp"
 #include "tinykvm/memory/guest_ram.hpp"
@@ -98,6 +99,7 @@ struct MachineOptions {
     // Patches code of files so that its system calls need not leave the machine (memory/code_sites.hpp).
     bool patch_code = true;
     GuestTime time = GuestTime::pauses;
+    ForkPolicy fork = ForkPolicy::workers;
 };
 
 // What machines of one kind share: KVM, the CPU they see, the policy. Must outlive them.
@@ -260,6 +262,8 @@ private:
     void prefault(std::span<const std::uint64_t> pages);
     class Prefaulter;
     void log_once(std::uint32_t what, const std::string& line);
+    std::int64_t process_call(const abi::HostCall& call);
+    static std::uint32_t fresh_pid();
     std::optional<Stop> on_host_call();
     std::optional<Stop> on_exception();
     std::optional<Stop> on_interrupt();

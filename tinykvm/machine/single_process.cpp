@@ -14,14 +14,15 @@ namespace {
 struct Hint {
     std::string_view program; // prefix of the name of a program or script
     std::string_view option;
+    bool workers_serve = false; // it forks workers that accept connections themselves, and then only watches over them
 };
 
 constexpr std::string_view kNameIt = "name the program that the script starts";
 
 // The longest prefix that fits wins.
 constexpr Hint kHints[] = {
-    {"nginx", "-g 'daemon off; master_process off;'"},
-    {"openresty", "-g 'daemon off; master_process off;'"},
+    {"nginx", "-g 'daemon off; master_process off;'", true},
+    {"openresty", "-g 'daemon off; master_process off;'", true},
     {"apache2", "-X"},
     {"httpd", "-X"},
     {"lighttpd", "-D, with server.max-worker = 0"},
@@ -29,19 +30,18 @@ constexpr Hint kHints[] = {
     {"squid", "-N"},
     {"varnishd", "nothing does it, its manager always starts a child"},
     {"tinyproxy", "-d"},
-    {"gunicorn", "nothing does it, not even --threads: serve the application by uvicorn --workers 1, "
-                 "hypercorn --workers 0 or waitress"},
+    {"gunicorn", "nothing does it: leave out --fork refuse", true},
     {"uvicorn", "--workers 1, without --reload"},
     {"hypercorn", "--workers 0"},
     {"sanic", "--single-process"},
     {"granian", "nothing does it: use uvicorn --workers 1"},
-    {"uwsgi", "--threads N, without --master and --processes"},
+    {"uwsgi", "--threads N, without --master and --processes", true},
     {"flask", "--no-reload"},
     {"manage.py", "runserver --noreload"},
     {"celery", "worker --pool solo"},
-    {"puma", "-w 0 (threads only)"},
-    {"unicorn", "nothing does it: use puma -w 0"},
-    {"php-fpm", "nothing does it: use php -S, FrankenPHP or a server in PHP itself"},
+    {"puma", "-w 0 (threads only)", true},
+    {"unicorn", "nothing does it: leave out --fork refuse", true},
+    {"php-fpm", "nothing does it: leave out --fork refuse", true},
     {"php", "leave PHP_CLI_SERVER_WORKERS unset"},
     {"postgres", "nothing does it, it forks for each connection"},
     {"redis-server", "--daemonize no --save '' --appendonly no (it forks to save)"},
@@ -91,29 +91,51 @@ const Hint* hint_for(std::string_view name) {
     return best;
 }
 
-} // namespace
+struct Known {
+    std::string_view name; // of the program, or of the script or module of an interpreter
+    const Hint* hint;      // null: unknown
+};
 
-bool is_execve(std::uint32_t call) { return call == __NR_execve || call == __NR_execveat; }
-
-std::string refused_process(std::uint32_t call, const std::string& program, std::span<const std::string> arguments,
-                            const std::string& wanted) {
-    const bool execute = is_execve(call);
+Known known(const std::string& program, std::span<const std::string> arguments) {
     std::string_view name = last_part(program);
     const Hint* hint = hint_for(name);
     // The script or module of an interpreter says more: python3 -m uvicorn, node next.
     constexpr std::size_t kLooked = 4;
     const bool applet = name == "busybox"; // busybox's httpd is not Apache's
     for (const std::string& argument : arguments.first(applet ? 0 : std::min(arguments.size(), kLooked)))
-        if (const Hint* found = hint_for(last_part(argument)); found && (!hint || last_part(argument) != name)) {
+        if (const Hint* found = hint_for(last_part(argument)); found && found != hint) {
             hint = found;
             name = last_part(argument);
         }
+    return {name, hint};
+}
+
+} // namespace
+
+bool is_execve(std::uint32_t call) { return call == __NR_execve || call == __NR_execveat; }
+
+bool workers_serve(const std::string& program, std::span<const std::string> arguments) {
+    const Hint* hint = known(program, arguments).hint;
+    return hint && hint->workers_serve;
+}
+
+std::string followed_fork(const std::string& program, std::span<const std::string> arguments) {
+    return fmt::format("{} called fork: a machine is one process, so its first child goes on in its place",
+                       known(program, arguments).name);
+}
+
+std::string refused_process(std::uint32_t call, const std::string& program, std::span<const std::string> arguments,
+                            const std::string& wanted, bool may_be_worker) {
+    const bool execute = is_execve(call);
+    const auto [name, hint] = known(program, arguments);
     std::string line = fmt::format("{} called {}: a machine is one process and cannot start another; refused ({})",
                                    name, call_name(call), execute ? "EPERM" : "EAGAIN");
     if (hint)
         line += fmt::format("; to run it as one process: {}", hint->option);
     if (hint && hint->option == kNameIt && execute && !wanted.empty())
         line += ": " + wanted;
+    if (!hint && may_be_worker)
+        line += "; if its children are workers that accept connections: --fork follow";
     return line;
 }
 

@@ -191,6 +191,7 @@ private:
         text("early", options_.early.file);
         choice("cpu", options_.cpu);
         choice("clock", options_.clock);
+        choice("fork", options_.fork);
         choice("reset", options_.reset);
         std::string walls(jail::text_of(options_.jail));
         choice("jail", walls);
