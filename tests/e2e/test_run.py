@@ -69,9 +69,9 @@ def test_who_retries_a_fork_is_told_otherwise() -> None:
 
 
 def test_refused_process_names_the_option(folder) -> None:
-    (folder / "gunicorn").write_text("import os\ntry: os.fork()\nexcept OSError: pass\n")
-    ended = kvmserver("run", "--allow-all", *harness.LIMITS, "/usr/bin/python3", str(folder / "gunicorn"))
-    assert "gunicorn called fork" in ended.err and "uvicorn --workers 1" in ended.err, ended
+    (folder / "uvicorn").write_text("import os\ntry: os.fork()\nexcept OSError: pass\n")
+    ended = kvmserver("run", "--allow-all", *harness.LIMITS, "/usr/bin/python3", str(folder / "uvicorn"))
+    assert "uvicorn called fork" in ended.err and "--workers 1, without --reload" in ended.err, ended
 
 
 def test_a_script_that_starts_a_program_is_told_which_to_name(folder) -> None:

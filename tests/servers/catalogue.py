@@ -1,4 +1,4 @@
-"""Servers, nearly all of Debian, that need no child process: how each is installed, started and asked.
+"""Servers, nearly all of Debian, that serve from one process: how each is installed, started and asked.
 
 `{dir}` is a folder of the server's own with `files` in it, `{port}` where it listens, `{backend}` a web server that answers
 "from the backend", for those that pass requests on.
@@ -51,6 +51,12 @@ events {{ worker_connections 64; }}
 http {{ access_log off; client_body_temp_path {dir}/t; proxy_temp_path {dir}/t; fastcgi_temp_path {dir}/t; uwsgi_temp_path {dir}/t; scgi_temp_path {dir}/t;
   server {{ listen {port}; listen [::]:{port}; root {dir}/www; }} }}
 """}, new="two listeners of one port, a user that is looked up, chown"),
+    Server("nginx-workers", "nginx-light", ["/usr/sbin/nginx", "-p", "{dir}", "-c", "{dir}/nginx.conf"], http("/", HELLO), {**PAGE, "nginx.conf": """
+daemon off; worker_processes 4; pid {dir}/pid; error_log stderr;
+events {{ worker_connections 64; }}
+http {{ access_log off; client_body_temp_path {dir}/t; proxy_temp_path {dir}/t; fastcgi_temp_path {dir}/t; uwsgi_temp_path {dir}/t; scgi_temp_path {dir}/t;
+  server {{ listen {port}; root {dir}/www; }} }}
+"""}, prepare=[["chmod", "755", "{dir}"]], new="a master and workers"),
     Server("lighttpd", "lighttpd", ["/usr/sbin/lighttpd", "-D", "-f", "{dir}/conf"], http("/", HELLO), {**PAGE, "conf":
            'server.document-root = "{dir}/www"\nserver.port = {port}\nserver.bind = "127.0.0.1"\nindex-file.names = ("index.html")\n'
            'server.upload-dirs = ("{dir}")\nserver.errorlog = "{dir}/log"\n'}),
@@ -62,6 +68,10 @@ http {{ access_log off; client_body_temp_path {dir}/t; proxy_temp_path {dir}/t; 
     Server("apache2", "apache2-bin", ["/usr/sbin/apache2", "-X", "-f", "{dir}/conf"], http("/", HELLO), {**PAGE, "conf":
            "ServerRoot {dir}\nServerName localhost\nListen 127.0.0.1:{port}\nPidFile {dir}/pid\nErrorLog {dir}/log\nDefaultRuntimeDir {dir}\nUser nobody\nGroup nogroup\nThreadsPerChild 8\n"
            "LoadModule mpm_event_module /usr/lib/apache2/modules/mod_mpm_event.so\nLoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so\n"
+           "LoadModule dir_module /usr/lib/apache2/modules/mod_dir.so\nDocumentRoot {dir}/www\nDirectoryIndex index.html\n"}, prepare=[["chmod", "755", "{dir}"]]),
+    Server("apache2-workers", "apache2-bin", ["/usr/sbin/apache2", "-D", "FOREGROUND", "-f", "{dir}/conf"], http("/", HELLO), {**PAGE, "conf":
+           "ServerRoot {dir}\nServerName localhost\nListen 127.0.0.1:{port}\nPidFile {dir}/pid\nErrorLog {dir}/log\nDefaultRuntimeDir {dir}\nUser nobody\nGroup nogroup\n"
+           "LoadModule mpm_prefork_module /usr/lib/apache2/modules/mod_mpm_prefork.so\nLoadModule authz_core_module /usr/lib/apache2/modules/mod_authz_core.so\n"
            "LoadModule dir_module /usr/lib/apache2/modules/mod_dir.so\nDocumentRoot {dir}/www\nDirectoryIndex index.html\n"}, prepare=[["chmod", "755", "{dir}"]]),
     # Proxies.
     Server("haproxy", "haproxy", ["/usr/sbin/haproxy", "-db", "-f", "{dir}/conf"], http("/", BACKEND), {"conf":
@@ -172,6 +182,10 @@ http {{ access_log off; client_body_temp_path {dir}/t; proxy_temp_path {dir}/t; 
     Server("radicale", "radicale", ["/usr/bin/python3", "-m", "radicale", "--config", "", "--server-hosts=127.0.0.1:{port}", "--auth-type=none", "--storage-filesystem-folder={dir}/data"], http("/.web/", b"Radicale")),
     Server("uwsgi", "uwsgi-core uwsgi-plugin-python3", ["/usr/bin/uwsgi-core", "--plugins", "python3", "--http-socket", "127.0.0.1:{port}", "--wsgi-file", "{dir}/app.py", "--need-app"], http("/", b"wsgi"), {"app.py":
            "def application(e, s):\n    s('200 OK', [])\n    return [b'wsgi']\n"}),
+    Server("uwsgi-workers", "uwsgi-core uwsgi-plugin-python3", ["/usr/bin/uwsgi-core", "--master", "--processes", "3", "--plugins", "python3", "--http-socket", "127.0.0.1:{port}", "--wsgi-file", "{dir}/app.py",
+           "--need-app"], http("/", b"wsgi"), {"app.py": "def application(e, s):\n    s('200 OK', [])\n    return [b'wsgi']\n"}),
+    Server("gunicorn", "gunicorn", ["/usr/bin/python3", "/usr/bin/gunicorn", "--workers", "3", "--bind", "127.0.0.1:{port}", "--chdir", "{dir}", "app"], http("/", b"wsgi"), {"app.py":
+           "def application(e, s):\n    s('200 OK', [])\n    return [b'wsgi']\n"}),
     Server("aiosmtpd", "python3-aiosmtpd", ["/usr/bin/python3", "-m", "aiosmtpd", "-n", "-l", "127.0.0.1:{port}"], (b"", b"220 "), speaks_first=True),
     Server("pypy", "pypy3", ["/usr/bin/pypy3", "-m", "http.server", "{port}", "--bind", "127.0.0.1", "-d", "{dir}/www"], http("/", HELLO), PAGE),
     # Other languages.
@@ -182,6 +196,8 @@ http {{ access_log off; client_body_temp_path {dir}/t; proxy_temp_path {dir}/t; 
     Server("php", "php-cli", ["/usr/bin/php", "-S", "127.0.0.1:{port}", "-t", "{dir}"], http("/a.php", b"php 49"), {"a.php": "<?php echo 'php ', 7 * 7;\n"}, new="opcache's lock and shared memory"),
     Server("webrick", "ruby-webrick", ["/usr/bin/ruby", "-run", "-e", "httpd", "{dir}/www", "-p", "{port}", "-b", "127.0.0.1"], http("/", HELLO), PAGE),
     Server("puma", "puma", ["/usr/bin/ruby", "/usr/bin/puma", "-b", "tcp://127.0.0.1:{port}", "{dir}/config.ru"], http("/", b"puma"), {"config.ru": "run lambda {{ |e| [200, {{}}, ['puma']] }}\n"}),
+    Server("puma-workers", "puma", ["/usr/bin/ruby", "/usr/bin/puma", "-w", "2", "-b", "tcp://127.0.0.1:{port}", "{dir}/config.ru"], http("/", b"puma"), {"config.ru": "run lambda {{ |e| [200, {{}}, ['puma']] }}\n"}),
+    Server("unicorn", "unicorn", ["/usr/bin/ruby", "/usr/bin/unicorn", "-l", "127.0.0.1:{port}", "{dir}/config.ru"], http("/", b"unicorn"), {"config.ru": "run lambda {{ |e| [200, {{}}, ['unicorn']] }}\n"}),
     Server("thin", "thin", ["/usr/bin/ruby", "/usr/bin/thin", "-a", "127.0.0.1", "-p", "{port}", "-R", "{dir}/config.ru", "start"], http("/", b"thin"), {"config.ru": "run lambda {{ |e| [200, {{}}, ['thin']] }}\n"}),
     Server("mojolicious", "libmojolicious-perl", ["/usr/bin/perl", "{dir}/app.pl", "daemon", "-l", "http://127.0.0.1:{port}"], http("/", b"mojo"), {"app.pl":
            "use Mojolicious::Lite;\nget '/' => sub {{ shift->render(text => 'mojo') }};\napp->start;\n"}),

@@ -72,8 +72,8 @@ struct Table {
         rows[53] = sys_socketpair; // socketpair: partial: buffers have a fixed size; SOCK_RAW: ESOCKTNOSUPPORT
         rows[54] = sys_setsockopt; // setsockopt: partial: clients': kept, few have an effect; others: the common ones
         rows[55] = sys_getsockopt; // getsockopt: partial: clients': what was set, or 0; others: the common ones
-        rows[56] = sys_clone; // clone: partial: threads only, else as fork; other CLONE_* flags are ignored
-        rows[57] = sys_fork; // fork: refused: EAGAIN (EACCES when asked again soon), a machine is one process
+        rows[56] = sys_clone; // clone: partial: threads, else as fork; other CLONE_* flags are ignored
+        rows[57] = sys_fork; // fork: partial: before the first connection, see --fork; later EAGAIN
         rows[58] = sys_fork; // vfork: refused: EAGAIN (EACCES when asked again soon), a machine is one process
         rows[59] = sys_fork; // execve: refused: EPERM, a machine runs one program
         rows[60] = sys_exit; // exit: full
