@@ -14,9 +14,13 @@ def workers(who: str) -> dict:
     return {**guest("workers", "{port}", who), "name": f"workers-{who}", "permissions": ["--allow-all", "--fork=follow"]}
 
 
-@pytest.mark.emulated
-@pytest.mark.parametrize("who", ["main", "thread"])
-@pytest.mark.parametrize("mode", [BARE, RUN, RUN_E, SNAPRUN_E], ids=lambda mode: mode.name)
+MODES = [(mode, who) for mode in (BARE, RUN, RUN_E, SNAPRUN_E) for who in ("main", "thread")]
+EMULATED = [(RUN, "main"), (SNAPRUN_E, "thread")]
+
+
+@pytest.mark.parametrize(
+    ("mode", "who"),
+    [pytest.param(*each, id=f"{each[0].name}-{each[1]}", marks=[pytest.mark.emulated] if each in EMULATED else []) for each in MODES])
 def test_a_worker_is_as_on_linux(start, mode: harness.Mode, who: str) -> None:
     server = start(workers(who), mode)
     answers = [server.line().split() for _ in range(3)]

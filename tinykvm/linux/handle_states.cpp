@@ -160,8 +160,8 @@ bool is_unchanged(const HandleState& then, const HandleInfo& now) {
     return then.identity.size == now.identity.size && then.identity.mtime_ns == now.identity.mtime_ns;
 }
 
-// Saves a file without a name as a memfd with its content. If it cannot be read or is too large, the state is
-// unchanged, and the handle will be lost.
+// Saves a file without a name (O_TMPFILE, or deleted) as a memfd with its content. If it cannot be read or is too
+// large, the state is unchanged, and the handle will be lost.
 void save_unnamed(HandleState& state, int fd, std::uint64_t limit) {
     const UniqueFd again(::open(host_path_of(fd).c_str(), O_RDONLY | O_CLOEXEC));
     struct stat info {};
@@ -225,8 +225,11 @@ std::vector<HandleState> HandleTable::states() const {
         state.peer = info.peer;
         struct stat now {};
         const bool changes = info.kind == HandleKind::file || info.kind == HandleKind::memfd;
-        if (changes && handle->file && ::fstat(handle->file->fd(), &now) == 0)
+        bool deleted = false;
+        if (changes && handle->file && ::fstat(handle->file->fd(), &now) == 0) {
             state.identity = identity_of(now);
+            deleted = info.kind == HandleKind::file && !info.synthetic && !(info.flags & O_PATH) && now.st_nlink == 0;
+        }
         if (info.kind == HandleKind::memfd)
             state.identity = {0, 0, state.identity.size, 0}; // every restore makes a new memfd
         if (info.synthetic)
@@ -242,7 +245,7 @@ std::vector<HandleState> HandleTable::states() const {
             state.content = *std::move(content);
             state.memory_file = {attributes_of(handle->file->fd())};
         }
-        if (is_unnamed(info.kind, info.flags) && handle->file)
+        if ((is_unnamed(info.kind, info.flags) || deleted) && handle->file)
             save_unnamed(state, handle->file->fd(), memfd_limit_);
         states.push_back(std::move(state));
     }

@@ -1,6 +1,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <fstream>
 #include <iterator>
 
 #include "tests/unit/linux/world.hpp"
@@ -82,6 +83,17 @@ TEST_CASE("a file without a name survives with its content") {
     CHECK(restored.warnings.size() == 2);
     CHECK(restored.table.error(4) == EIO);
     CHECK(std::distance(fs::directory_iterator(world.tmp / "rw"), fs::directory_iterator()) == 1);
+}
+
+TEST_CASE("a deleted file survives with its content, and is not another that has its name now") {
+    World world;
+    REQUIRE(world.open(world.tmp / "rw/deleted", O_RDWR | O_CREAT | O_EXCL, 0600) == 4);
+    CHECK(world.write(4, "mine", 0) == 4);
+    fs::remove(world.tmp / "rw/deleted");
+    std::ofstream(world.tmp / "rw/deleted") << "another's";
+    Restored restored(world, world.handles->states());
+    CHECK(restored.warnings.empty());
+    CHECK(read_all(restored.table.fd(4)) == "mine");
 }
 
 TEST_CASE("a memory file that reaches further than a snapshot holds is told, not saved as another") {
