@@ -71,9 +71,9 @@ def test_the_manifest_says_it(store, serve, folder) -> None:
         client.send(b"go\n")
         assert client.reader.read() == b"0 - 1"
     file = folder / "kvmserver.toml"
-    file.write_text(file.read_text().replace("follow", "folow"))
+    file.write_text(file.read_text().replace("follow", "follows"))
     ended = kvmserver("deploy", folder)
-    assert ended.status == 2 and "'folow' is not auto, follow, refuse; did you mean follow?" in ended.err, ended
+    assert ended.status == 2 and "'follows' is not auto, follow, refuse; did you mean follow?" in ended.err, ended
 
 
 NGINX = """
