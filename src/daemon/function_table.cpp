@@ -278,7 +278,6 @@ FunctionVersion::Facts FunctionTable::facts_of(const store::ServedFunction& func
             if (excess.fatal) // an address cannot be clamped; nothing else is claimed here
                 throw tinykvm::UserError(tinykvm::ExitCode::usage, fmt::format("it asks for more than is granted: {}",
                                                                                kvmserver::text_of({excess})));
-    facts.name = fmt::format("{} v{}", function.name, version.number);
     facts.function = function.name;
     facts.created = function.created;
     facts.version = version.number;

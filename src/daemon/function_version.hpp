@@ -38,7 +38,6 @@ private:
 class FunctionVersion {
 public:
     struct Facts {
-        std::string name; // "hello v4"
         std::string function;
         std::int64_t created = 0; // of the function: ms since 1970
         std::uint64_t version = 0;
@@ -50,10 +49,11 @@ public:
         std::uint64_t queue_ns = 0;
         SharedGiven given;
         bool operator==(const Facts&) const = default;
+        std::string name() const { return function + " v" + std::to_string(version); } // "hello v4"
     };
     // `requests`: those of the function, if there are any yet.
     explicit FunctionVersion(Facts facts, std::shared_ptr<RequestRing> requests = nullptr)
-        : facts_(std::move(facts)), requests_(std::move(requests)), snapshot_(facts_.snapshot) {}
+        : facts_(std::move(facts)), requests_(std::move(requests)) {}
     const Facts& facts() const { return facts_; }
     // The requests of all versions of the function. Most functions of very many have none, so the ring is made when
     // there is one. Thread-safe.
@@ -72,8 +72,9 @@ private:
     std::shared_ptr<RequestRing> requests_;
     // Guarded by the pool's mutex:
     std::optional<request::FunctionId> id_; // the scheduler's id; nothing: unknown to it
-    std::string last_failure_;
-    Digest snapshot_; // that its next process is restored from
+    // Most of very many have neither, so they take the room of a pointer.
+    std::unique_ptr<const std::string> last_failure_;
+    std::unique_ptr<const Digest> later_snapshot_; // that its next process is restored from, in place of the first
 };
 
 } // namespace kvmserver::daemon

@@ -93,7 +93,7 @@ std::variant<ProcessManager::Started, std::string> ProcessManager::started(const
     try {
         out.snapshot = std::make_unique<store::StoredSnapshot>(store_, start.snapshot);
         const std::vector<Ceilings> ceilings = ceilings_from_text(facts.given->ceilings);
-        const FunctionProgram program{.name = facts.name,
+        const FunctionProgram program{.name = facts.name(),
                                       .function = facts.function,
                                       .snapshot = out.snapshot.get(),
                                       .after_restore = facts.given->after_restore,

@@ -185,7 +185,8 @@ void WorkerPool::carry_out(const request::StartWorker& start, Actions&, Afterwar
     const std::shared_ptr<FunctionVersion>& version = functions_.at(start.function);
     starting_.emplace(start.worker, version);
     const bool first = scheduler_.live(start.function, now_ns()).starts == 0; // report the excess only once
-    manager_.start(start.worker, version, version->snapshot_, first);
+    manager_.start(start.worker, version,
+                   version->later_snapshot_ ? *version->later_snapshot_ : version->facts().snapshot, first);
 }
 
 void WorkerPool::carry_out(const request::AddMachine& add, Actions& more, Afterwards&) {
@@ -269,7 +270,7 @@ void WorkerPool::carry_out(const request::Refuse& refusal, Actions&, Afterwards&
     of.waiting = refusal.waiting;
     of.all_busy = refusal.all_busy;
     of.waited_seconds = static_cast<double>(version.facts().queue_ns) / 1e9;
-    of.reason = version.last_failure_;
+    of.reason = version.last_failure_ ? *version.last_failure_ : "";
     of.failures = refusal.failures;
     of.retry_seconds = static_cast<unsigned>(refusal.retry_ns / 1'000'000'000 + 1);
     refuse(request, problem_for(refusal.why, of), after);
@@ -312,7 +313,7 @@ request::Problem WorkerPool::no_socket(const FunctionVersion& version) {
 request::Circumstances WorkerPool::circumstances(const FunctionVersion& version) {
     request::Circumstances of;
     of.function = version.facts().function;
-    of.version = version.facts().name;
+    of.version = version.facts().name();
     return of;
 }
 
@@ -365,7 +366,7 @@ void WorkerPool::retire(const std::shared_ptr<FunctionVersion>& version) {
 
 void WorkerPool::restore_from(FunctionVersion& version, const Digest& snapshot) {
     const std::lock_guard lock(mutex_);
-    version.snapshot_ = snapshot;
+    version.later_snapshot_ = std::make_unique<const Digest>(snapshot);
 }
 
 bool WorkerPool::quiet() const {
@@ -394,7 +395,7 @@ std::vector<VersionLive> WorkerPool::live() const {
         one.in_flight = now.in_flight;
         one.queued = now.waiting;
         one.starts = now.starts;
-        one.last_failure = version->last_failure_;
+        one.last_failure = version->last_failure_ ? *version->last_failure_ : "";
         one.machines = static_cast<unsigned>(now.machines);
         one.busy = static_cast<unsigned>(now.busy);
         if (now.worker)

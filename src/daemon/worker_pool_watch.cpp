@@ -147,7 +147,7 @@ void WorkerPool::started(request::WorkerId id, ProcessManager::Started process, 
 void WorkerPool::start_failed(request::WorkerId id, const std::string& why, Afterwards& after) {
     const auto found = starting_.find(id);
     FunctionVersion& version = *found->second;
-    version.last_failure_ = why;
+    version.last_failure_ = std::make_unique<const std::string>(why);
     note(version, fmt::format("cannot be restored: {}", why), after);
     schedule([&](Time now, Actions& out) { scheduler_.start_failed(id, now, out); }, after);
     starting_.erase(found);
@@ -279,10 +279,11 @@ void WorkerPool::on_exit(const Worker& worker, Afterwards& after) {
     const std::string how = worker->process->reap();
     const bool as_wanted = how == "exited with status 0";
     if (!ending_ && !(worker->stopping && as_wanted)) {
-        version.last_failure_ = worker->last_words.empty() ? "it " + how : worker->last_words;
+        version.last_failure_ =
+            std::make_unique<const std::string>(worker->last_words.empty() ? "it " + how : worker->last_words);
         note(version, fmt::format("its process {}", how), after);
         if (!worker->ready)
-            note(version, fmt::format("cannot be restored: {}", version.last_failure_), after);
+            note(version, fmt::format("cannot be restored: {}", *version.last_failure_), after);
     }
     unwatch(worker->process->pid_fd());
     for (const Machine& machine : worker->machines) {

@@ -31,7 +31,6 @@ std::size_t open_files() {
 
 std::shared_ptr<FunctionVersion> new_target(Functions& functions, Input& in) {
     FunctionVersion::Facts facts;
-    facts.name = "f v1";
     facts.function = "f";
     facts.version = 1;
     facts.snapshot = functions.hold.digest();

@@ -92,7 +92,6 @@ struct Functions {
         FunctionVersion::Facts facts;
         facts.version = ++versions_;
         facts.function = "f" + std::to_string(facts.version);
-        facts.name = facts.function + " v1";
         facts.snapshot = hold.digest();
         facts.max = max;
         facts.queue = queue;

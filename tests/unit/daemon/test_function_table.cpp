@@ -68,7 +68,7 @@ TEST_CASE("a request is for the version that the store says is live, from the ne
     world.deploy("a");
     world.refresh();
     CHECK(world.table.size() == 1);
-    CHECK(world.live("a.example")->facts().name == "a v1");
+    CHECK(world.live("a.example")->facts().name() == "a v1");
     CHECK(world.live("a.example")->facts().snapshot == world.functions.hold.digest());
     world.deploy("a");
     CHECK(world.live("a.example")->facts().version == 1); // nobody has looked
@@ -166,7 +166,7 @@ TEST_CASE("a version that is not live can be had by its number") {
     world.deploy("a");
     world.deploy("a");
     world.refresh();
-    CHECK(world.table.version("a", 1)->facts().name == "a v1");
+    CHECK(world.table.version("a", 1)->facts().name() == "a v1");
     CHECK(world.table.version("a", 2) == world.live("a.example"));
     CHECK_THROWS_AS(world.table.version("a", 3), store::NotFound);
     CHECK_THROWS_AS(world.table.version("b", 1), store::NotFound);
