@@ -9,6 +9,7 @@
     scripts/fuzz.py --coverage        then which lines of the fuzzed files all inputs reach (builds a second time)
     scripts/fuzz.py --seconds 0       only what is kept: tests/fuzz/seeds/NAME and the corpus
     scripts/fuzz.py --build-all       only builds: kvmserver and all of its tests, too, with the same sanitizers
+    scripts/fuzz.py --build-ci        the same, but of the tests only those that scripts/test.sh runs with sanitizers
     scripts/fuzz.py --keep            adds the corpus' best inputs to tests/fuzz/seeds/NAME
     scripts/fuzz.py --xml FILE        also as JUnit's XML
 
@@ -231,6 +232,7 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--no-build", action="store_true")
     parser.add_argument("--build-all", action="store_true")
+    parser.add_argument("--build-ci", action="store_true")
     parser.add_argument("--xml")
     given = parser.parse_args()
     if unknown := set(given.names) - set(TARGETS):
@@ -241,9 +243,13 @@ def main() -> int:
         parser.error("--keep chooses by the programs with AddressSanitizer: leave out --light")
     folder = BUILD / ("fuzz-light" if given.light else "fuzz")
     if not given.no_build:
-        targets = ["all", "units", "fuzz"] if given.build_all else targets_of(names)
+        targets = targets_of(names)
+        if given.build_ci:
+            targets = ["kvmserver", "e2e_guests", "units", "fuzz"]
+        if given.build_all:
+            targets = ["all", "units", "fuzz"]
         build(folder, targets, *(["-DKVMSERVER_SANITIZE=undefined,fuzzer-no-link"] if given.light else []))
-    if given.build_all:
+    if given.build_all or given.build_ci:
         return 0
     if given.keep:
         for name in names:

@@ -113,6 +113,7 @@ all_steps() {
     nightly odd-exits-intel 20000 odd_exits "$results/odd-exits-intel.xml" intel
     # More end-to-end tests with AddressSanitizer and UndefinedBehaviorSanitizer than scripts/test.sh has time for.
     nightly sanitized-build 3600 scripts/fuzz.py --build-all
+    if wanted sanitized-units; then units sanitized- 900 "$build/fuzz"; fi
     nightly sanitized-e2e 3600 more_sanitized_e2e "$results/sanitized-e2e.xml"
     # Data races of the daemon, HTTP mode and images, by ThreadSanitizer.
     nightly threads-build 3600 threads_build

@@ -51,11 +51,11 @@ skip() { echo "skipped $2" >"$results/$1.status"; }
 
 build_all() {
     must setup 900 scripts/setup.sh --tests
-    must functions 1200 scripts/functions.sh
-    must build 1200 scripts/build.sh
+    must functions 1800 scripts/functions.sh
+    must build 1800 scripts/build.sh
 }
 
-# sanitized_e2e XML: what serves requests and what looks at strangers' snapshots, in the build of scripts/fuzz.py --build-all,
+# sanitized_e2e XML: what serves requests and what looks at strangers' snapshots, in the build of scripts/fuzz.py --build-ci,
 # which has AddressSanitizer and UndefinedBehaviorSanitizer. More words go to pytest.
 sanitized_e2e() {
     local xml=$1
@@ -100,7 +100,7 @@ for program in json.load(open(sys.argv[1])):
         print(program["argv"][0])' "$root/build/functions/programs.json")
         adds+=(--add "$node")
     fi
-    scripts/hwhost.sh --vendor "$vendor" --timeout "${EMULATED_LIMIT:-1700}" --with-python --cwd "$root" \
+    scripts/hwhost.sh --vendor "$vendor" --timeout "${EMULATED_LIMIT:-2700}" --with-python --cwd "$root" \
         --env "KVMSERVER_BUILD=$build" --env "E2E_SLOWNESS=$(slowness_of "$vendor")" \
         --env "ODD_EXITS=${ODD_EXITS:-3}" --env "ODD_KINDS=${ODD_KINDS:-}" "${adds[@]}" \
         --add "$root/build/functions/programs.json" --add "$root/functions/check.py" --add "$root/functions/samples.py" \
