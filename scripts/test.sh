@@ -53,7 +53,7 @@ chain_of_emulated_hosts() {
 emulated_hosts() {
     step_function hwhost-machine 1500 emulated_machine amd "$results/hwhost-machine.xml"
     step_function hwhost 2700 emulated_e2e amd "$results/hwhost.xml" \
-        c-epoll,c-epoll-dynamic,c-thread,rust-tokio-multi,node-http tests/e2e
+        c-epoll,node-http tests/e2e
     step_function intel 1400 emulated_e2e intel "$results/intel.xml" c-epoll,rust-tokio-multi \
         tests/e2e/test_hosts.py tests/e2e/test_gdb.py
     while [[ ! -e $results/sanitized-build.status ]]; do sleep 1; done # by the other chain, long before

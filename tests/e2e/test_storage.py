@@ -10,7 +10,6 @@ import harness
 import pytest
 from harness import GUESTS, LIMITS, PATIENCE, kvmserver
 
-pytestmark = pytest.mark.emulated
 STORE_PORT = 6390  # nothing listens there on the host
 REDIS = shutil.which("redis-server")
 
@@ -85,6 +84,7 @@ def server():
         yield it
 
 
+@pytest.mark.emulated
 @pytest.mark.parametrize("options", [("-e",), ("-e", "-t", "2"), ()], ids=["e", "e-t2", "kept"])
 def test_a_number_is_kept_across_requests(options):
     with Server(*stores(), options=options) as it:
@@ -102,6 +102,7 @@ def test_both_ends_see_the_same_addresses(server):
     assert where == f"{who} {STORE_PORT}" and int(who) >= 32768
 
 
+@pytest.mark.emulated
 @pytest.mark.parametrize("how", ["leave;add 1;exit", "leave;add 1;again;exit"])
 def test_a_request_that_dies_is_a_client_that_has_gone(server, how):
     [before] = server.ask("get")
@@ -131,6 +132,7 @@ def test_an_answer_that_was_not_read_is_not_the_next_requests(server):
     assert server.ask("keep nothing") == ["ok"]
 
 
+@pytest.mark.emulated
 def test_one_to_one():
     def both(it: Server) -> list[str]:
         held = it.begin()
@@ -153,6 +155,7 @@ def test_unix_addresses(at, listens):
     assert not os.path.exists(listens)
 
 
+@pytest.mark.emulated
 def test_large_transfers(server):
     megabytes = 2 if harness.SLOWNESS > 1 else 20
     assert server.ask(f"echo {megabytes << 20};get")[0] == f"same {megabytes << 20}"
@@ -169,6 +172,7 @@ def test_a_storage_that_does_not_read_makes_its_client_wait():
             assert int(re.search(r"VmRSS:\s+(\d+)", status.read())[1]) < 300_000  # kB
 
 
+@pytest.mark.emulated
 def test_hostile_bytes(server):
     assert server.ask("raw " + bytes(range(11, 256)).hex() + "0a;get")[0] == "sent"
     assert server.ask("raw " + b"x\n".hex() + ";wait") == ["sent", "what?"]
