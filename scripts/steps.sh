@@ -55,8 +55,8 @@ build_all() {
     must build 1800 scripts/build.sh
 }
 
-# sanitized_e2e XML: what serves requests and what looks at strangers' snapshots, in the build of scripts/fuzz.py --build-ci,
-# which has AddressSanitizer and UndefinedBehaviorSanitizer. More words go to pytest.
+# sanitized_e2e XML: what serves requests and what looks at strangers' snapshots, in the build of scripts/fuzz.py
+# --build-ci, which has AddressSanitizer and UndefinedBehaviorSanitizer. More words go to pytest.
 sanitized_e2e() {
     local xml=$1
     shift

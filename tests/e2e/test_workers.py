@@ -1,7 +1,5 @@
 """Servers with workers: the first child of a program that forks goes on in its place, as --fork says."""
-import contextlib
 import errno
-import shutil
 
 import harness
 import pytest
@@ -14,7 +12,7 @@ def workers(who: str) -> dict:
     return {**guest("workers", "{port}", who), "name": f"workers-{who}", "permissions": ["--allow-all", "--fork=follow"]}
 
 
-MODES = [(mode, who) for mode in (BARE, RUN, RUN_E, SNAPRUN_E) for who in ("main", "thread")]
+MODES = [(mode, who) for mode in (BARE, RUN, RUN_E, SNAPRUN_E) for who in ("main", "thread")] + [(RUN_E, "daemon")]
 EMULATED = [(RUN, "main"), (SNAPRUN_E, "thread")]
 
 
@@ -74,23 +72,3 @@ def test_the_manifest_says_it(store, serve, folder) -> None:
     file.write_text(file.read_text().replace("follow", "follows"))
     ended = kvmserver("deploy", folder)
     assert ended.status == 2 and "'follows' is not auto, follow, refuse; did you mean follow?" in ended.err, ended
-
-
-NGINX = """
-worker_processes 4; pid {folder}/pid; error_log stderr;
-events {{ worker_connections 64; }}
-http {{ access_log off; client_body_temp_path {folder}/t; proxy_temp_path {folder}/t; fastcgi_temp_path {folder}/t;
-  uwsgi_temp_path {folder}/t; scgi_temp_path {folder}/t; server {{ listen 127.0.0.1:{port}; return 200 "nginx $pid\\n"; }} }}
-"""
-
-
-@pytest.mark.skipif(not shutil.which("/usr/sbin/nginx"), reason="no nginx: scripts/servers.py --install nginx")
-def test_nginx_as_it_is_usually_set_up(folder) -> None:
-    """It becomes a daemon, and then forks four workers."""
-    (folder / "conf").write_text(NGINX.format(folder=folder, port=(port := harness.free_port())))
-    words = ["run", "-e", "--allow-all", *harness.LIMITS, "/usr/sbin/nginx", "-p", str(folder), "-c", str(folder / "conf")]
-    with contextlib.closing(harness.Process([str(harness.KVMSERVER), *words], str(folder), harness.BASE_ENVIRONMENT)) as server:
-        harness.wait_until(lambda: "Program 'nginx' loaded" in server.out or not server.running(), lambda: server.err)
-        for _ in range(3):
-            with harness.Client(port) as client:
-                assert client.ask("/").startswith(b"nginx "), server.err

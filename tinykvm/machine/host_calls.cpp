@@ -87,10 +87,11 @@ std::int64_t Machine::process_call(const abi::HostCall& call) {
     if (starts && (policy == ForkPolicy::follow || (policy == ForkPolicy::workers && !listeners_.empty() &&
                                                     workers_serve(facts.program, facts.arguments)))) {
         log_once(kFollowedNote, followed_fork(facts.program, facts.arguments));
-        shared_->pid = fresh_pid();
+        const std::uint32_t pid = fresh_pid();
+        shared_->pid = pid;
         if (space_.has_wipe_on_fork())
             space_.wipe_on_fork();
-        return shared_->pid;
+        return pid;
     }
     constexpr std::size_t kShown = 200;
     const bool named = is_execve(nr) && call.arg[1] != 0;

@@ -1,6 +1,7 @@
-// workers PORT main|thread|ends: listens, and forks three workers that accept, from its first thread or another, while a
-// third waits. A worker answers "W WRONG N": its number, what is not as in a child of Linux (or "-"), and how many it
-// has answered. Asked for "fork\n" it forks again, and answers with the error number. With "ends" the first worker ends.
+// workers PORT main|thread|ends|daemon: listens, and forks three workers that accept, from its first thread or another,
+// while a third waits. A worker answers "W WRONG N": its number, what is not as in a child of Linux (or "-"), and how
+// many it has answered. Asked for "fork\n" it forks again, and answers with the error number. With "ends" the first
+// worker ends; with "daemon" it becomes a daemon first.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>
@@ -110,6 +111,7 @@ static void *watch(void *unused) {
 
 int main(int argc, char **argv) {
     if (argc != 3) return 2;
+    if (!strcmp(argv[2], "daemon") && daemon(1, 1)) return 1;
     struct sockaddr_in here = {.sin_family = AF_INET, .sin_port = htons(atoi(argv[1])), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int one = 1;
     sigset_t usr1;
