@@ -160,6 +160,7 @@ tinykvm::Limits limited_by(const tinykvm::Limits& asked, const Ceilings& ceiling
     time(limits.boot_seconds, ceilings.boot_seconds);
     time(limits.request_seconds, ceilings.request_seconds);
     time(limits.request_total_seconds, ceilings.request_total_seconds);
+    time(limits.request_cpu_seconds, ceilings.request_cpu_seconds);
     number(limits.memory, ceilings.memory);
     number(limits.address_space, ceilings.address_space);
     number(limits.request_memory, ceilings.request_memory);

@@ -30,7 +30,7 @@ struct Ceilings {
     tinykvm::Granted granted;
     std::optional<std::vector<ListenGrant>> tcp_listen;
     std::optional<std::vector<std::string>> env; // names, or prefixes that end in '*'
-    std::optional<double> boot_seconds, request_seconds, request_total_seconds;
+    std::optional<double> boot_seconds, request_seconds, request_total_seconds, request_cpu_seconds;
     std::optional<std::uint64_t> memory, address_space, request_memory, keep_memory; // bytes
     std::optional<std::uint64_t> open_files;
     std::optional<std::uint64_t> machines, kept_machines,

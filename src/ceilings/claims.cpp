@@ -265,6 +265,8 @@ private:
         time("--max-boot-time", asked.boot_seconds, ceilings_.boot_seconds);
         time("--max-request-time", asked.request_seconds, ceilings_.request_seconds);
         time("--max-request-total", asked.request_total_seconds, ceilings_.request_total_seconds);
+        if (asked.request_cpu_seconds > 0) // no limit is the default, and the ceiling then is the limit
+            time("--max-request-cpu", asked.request_cpu_seconds, ceilings_.request_cpu_seconds);
         memory("--max-main-memory", asked.memory, ceilings_.memory);
         memory("--max-address-space", asked.address_space, ceilings_.address_space);
         memory("--max-request-memory", asked.request_memory, ceilings_.request_memory);

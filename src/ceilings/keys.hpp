@@ -131,6 +131,7 @@ void each_key(F&& f) {
     KVMSERVER_CEILING("max-boot-time", boot_seconds, Seconds);
     KVMSERVER_CEILING("max-request-time", request_seconds, Seconds);
     KVMSERVER_CEILING("max-request-total", request_total_seconds, Seconds);
+    KVMSERVER_CEILING("max-request-cpu", request_cpu_seconds, Seconds);
     KVMSERVER_CEILING("max-main-memory", memory, Mib);
     KVMSERVER_CEILING("max-address-space", address_space, Mib);
     KVMSERVER_CEILING("max-request-memory", request_memory, Mib);

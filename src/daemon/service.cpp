@@ -428,7 +428,8 @@ void Service::count_outcome(VersionMetrics& m, request::Outcome outcome, const R
         ++m.rejected["bad-request"];
     else if (outcome == Outcome::client_timeout && !request)
         ++m.rejected["header-timeout"];
-    else if (outcome == Outcome::no_progress || outcome == Outcome::over_total || outcome == Outcome::out_of_memory)
+    else if (outcome == Outcome::no_progress || outcome == Outcome::over_total || outcome == Outcome::over_cpu ||
+             outcome == Outcome::out_of_memory)
         ++m.faults[std::string(request::code_of(outcome))];
     else if (outcome == Outcome::program_failed || outcome == Outcome::worker_died || outcome == Outcome::bad_reply)
         ++m.faults["program-failed"];

@@ -143,7 +143,7 @@ bool EventLoop::attach(Machine& machine, IncomingConnection incoming) {
     c.total_ns = incoming.total_ns;
     c.began_ns = c.heard_ns = now;
     if (open_ == 1) // otherwise it belongs to a request that is under way
-        request_begin_ns_ = now;
+        begin_request(now);
     spent_.restart(now);
     ConnView view;
     if (!machine.connections().view(*slot, view))
@@ -161,7 +161,7 @@ void EventLoop::give(Machine& machine, std::int32_t handle, Datagram datagram) {
     const auto handles = machine.wait_handles();
     for (std::uint32_t i = 0; i < handles.size(); ++i)
         machine.handle_ready(i, handles[i].fd == fd ? short{POLLIN} : short{0});
-    request_begin_ns_ = host_mono_ns();
+    begin_request(host_mono_ns());
     spent_.restart(request_begin_ns_);
 }
 
@@ -332,6 +332,7 @@ LoopEnd EventLoop::run(Machine& machine, const Until& until) {
     std::uint64_t quiet_since = 0;
     if (until.all_waits_count)
         spent_.restart(host_mono_ns());
+    over_cpu(); // from here on it counts
     for (;;) {
         stop_ = machine.run();
         if (stop_.kind == StopKind::interrupted)

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,6 +50,7 @@ public:
         // From now on all waits count against it, not only those for its client or for nothing.
         bool all_waits_count = false;
         std::uint64_t total_ns = 0; // limit on the whole request; 0: none
+        std::uint64_t cpu_ns = 0;   // limit on its CPU time, without `arrivals`; 0: none
         // With `accepting`: more connections. Those that have limits of their own (IncomingConnection) have no others.
         Arrivals* arrivals = nullptr;
     };
@@ -136,6 +138,8 @@ private:
     void heard(Client& c);         // the client has sent something
     std::uint64_t spent(std::uint64_t now_ns);
     std::uint64_t end_of_request() const;
+    void begin_request(std::uint64_t now_ns);
+    bool over_cpu();
     bool over_limit(std::uint64_t now_ns);
     // When a wait that begins now would use up a limit.
     std::uint64_t limit_end(std::uint64_t now_ns, Overrun counts);
@@ -160,6 +164,7 @@ private:
     SpentTime spent_;
     Overrun overrun_ = Overrun::none;
     std::uint64_t request_begin_ns_ = 0;
+    std::optional<std::uint64_t> cpu_begin_ns_; // this thread's CPU time when the request began
     std::uint64_t alive_ns_ = 0; // when the machine last waited, or sent something
     Refusals refusals_;
     tinykvm::OutputSink output_;

@@ -24,8 +24,10 @@ void EventLoop::moved(std::size_t bytes) {
 // A client that sends something after an answer begins a new request on its connection, or a WebSocket message.
 void EventLoop::heard(Client& c) {
     c.heard_ns = host_mono_ns();
-    if (c.answered)
-        request_begin_ns_ = c.began_ns = c.heard_ns;
+    if (c.answered) {
+        c.began_ns = c.heard_ns;
+        begin_request(c.heard_ns);
+    }
     c.answered = false;
     c.asked = true;
 }
@@ -83,9 +85,26 @@ std::uint64_t EventLoop::end_of_request() const {
     return until_.total_ns ? request_begin_ns_ + until_.total_ns : kForever;
 }
 
+void EventLoop::begin_request(std::uint64_t now_ns) {
+    request_begin_ns_ = now_ns;
+    cpu_begin_ns_.reset();
+}
+
+// Without such a limit the thread's CPU clock is not read, which takes a system call.
+bool EventLoop::over_cpu() {
+    if (!until_.cpu_ns)
+        return false;
+    const std::uint64_t used = thread_cpu_ns();
+    if (!cpu_begin_ns_)
+        cpu_begin_ns_ = used;
+    return used - *cpu_begin_ns_ >= until_.cpu_ns;
+}
+
 bool EventLoop::over_limit(std::uint64_t now_ns) {
     if (until_.arrivals && hangs(now_ns))
         overrun_ = Overrun::computed;
+    else if (over_cpu())
+        overrun_ = Overrun::cpu;
     else if (now_ns >= end_of_request())
         overrun_ = Overrun::total;
     else if (until_.limit_ns && spent(now_ns) >= until_.limit_ns)

@@ -9,6 +9,8 @@ std::string overrun_text(Overrun why, const tinykvm::Limits& limits) {
     switch (why) {
     case Overrun::total:
         return fmt::format("took longer than {:.4g} s in all (--max-request-total)", limits.request_total_seconds);
+    case Overrun::cpu:
+        return fmt::format("used more than {:.4g} s of CPU (--max-request-cpu)", limits.request_cpu_seconds);
     case Overrun::stuck:
         return fmt::format("made no progress: for {:.4g} s it waited for nothing that could come (--max-request-time)",
                            seconds);

@@ -12,7 +12,11 @@ namespace kvmserver {
 std::string overrun_text(Overrun why, const tinykvm::Limits& limits);
 
 inline request::Outcome outcome_of(Overrun why) {
-    return why == Overrun::total ? request::Outcome::over_total : request::Outcome::no_progress;
+    switch (why) {
+    case Overrun::total: return request::Outcome::over_total;
+    case Overrun::cpu: return request::Outcome::over_cpu;
+    default: return request::Outcome::no_progress;
+    }
 }
 
 } // namespace kvmserver

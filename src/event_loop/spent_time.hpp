@@ -15,6 +15,7 @@ enum class Overrun {
     stuck,    // it waited for something that cannot happen: no timer, no outbound connection
     idle,     // its client neither sent nor took anything
     total,    // the request as a whole took too long
+    cpu,      // the request as a whole used too much CPU time
 };
 
 // Counts the CPU time of this thread since the last progress, and the waits that count. Time in which the thread was

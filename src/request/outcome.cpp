@@ -20,6 +20,7 @@ std::string_view log_word(Outcome outcome) {
     case Outcome::program_failed:
     case Outcome::no_progress:
     case Outcome::over_total:
+    case Outcome::over_cpu:
     case Outcome::out_of_memory:
     case Outcome::worker_died:
     case Outcome::bad_reply:
@@ -46,6 +47,7 @@ std::string_view code_of(Outcome outcome) {
     case Outcome::program_failed: return "program-failed";
     case Outcome::no_progress:
     case Outcome::over_total: return "request-timeout";
+    case Outcome::over_cpu: return "request-cpu";
     case Outcome::out_of_memory: return "out-of-memory";
     case Outcome::worker_died: return "worker-died";
     case Outcome::bad_reply: return "bad-reply";
@@ -62,7 +64,7 @@ bool by_client(Outcome outcome) { return outcome >= Outcome::refused && outcome 
 
 bool by_time_limit(Outcome outcome) {
     return outcome == Outcome::client_timeout || outcome == Outcome::no_progress || outcome == Outcome::over_total ||
-           outcome == Outcome::program_silent;
+           outcome == Outcome::over_cpu || outcome == Outcome::program_silent;
 }
 
 bool from_machine(Outcome outcome) {
@@ -70,6 +72,7 @@ bool from_machine(Outcome outcome) {
     case Outcome::program_failed:
     case Outcome::no_progress:
     case Outcome::over_total:
+    case Outcome::over_cpu:
     case Outcome::out_of_memory:
     case Outcome::stopped: return true;
     default: return false;

@@ -26,6 +26,7 @@ enum class Outcome : std::uint8_t {
     program_failed, // the program ended or crashed
     no_progress,    // exceeded --max-request-time
     over_total,     // exceeded --max-request-total
+    over_cpu,       // exceeded --max-request-cpu
     out_of_memory,  // exceeded --max-request-memory
     worker_died,    // the process that holds the machine ended
     bad_reply,      // no reply, or a malformed or truncated one

@@ -21,6 +21,11 @@ std::string too_long(const Circumstances& of) {
                                 : "the request took longer in all than it may";
 }
 
+std::string too_much_cpu(const Circumstances& of) {
+    return of.cpu_seconds > 0 ? fmt::format("the request used more than {:.4g} s of CPU", of.cpu_seconds)
+                              : "the request used more CPU time than it may";
+}
+
 Problem queue_full(const Circumstances& of) {
     if (of.function.empty())
         return {.detail = fmt::format("{} requests wait for a machine already", of.waiting),
@@ -74,6 +79,7 @@ Problem words(Outcome outcome, const Circumstances& of) {
                             : fmt::format("its crash report: `{}`", logs_command(of.function, of.request_id))};
     case Outcome::no_progress: return {.detail = no_progress(of), .hint = set_by(of, "max-request-time")};
     case Outcome::over_total: return {.detail = too_long(of), .hint = set_by(of, "max-request-total")};
+    case Outcome::over_cpu: return {.detail = too_much_cpu(of), .hint = set_by(of, "max-request-cpu")};
     case Outcome::out_of_memory:
         return {.detail = "the request took more memory than it may", .hint = set_by(of, "max-request-memory")};
     case Outcome::worker_died:
@@ -107,6 +113,7 @@ unsigned status_of(Outcome outcome) {
     case Outcome::bad_reply: return 502;
     case Outcome::no_progress:
     case Outcome::over_total:
+    case Outcome::over_cpu:
     case Outcome::program_silent: return 504;
     case Outcome::out_of_memory: return 507;
     case Outcome::internal: return 500;

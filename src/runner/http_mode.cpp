@@ -72,6 +72,7 @@ public:
         request::Circumstances of;
         of.progress_seconds = limits_.request_seconds;
         of.total_seconds = limits_.request_total_seconds;
+        of.cpu_seconds = limits_.request_cpu_seconds;
         return problem_for(outcome, of);
     }
 

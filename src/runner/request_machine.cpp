@@ -53,6 +53,7 @@ bool RequestMachine::serve_one() {
     until.accepting = true; // on sockets that this invocation opens to listen
     until.limit_ns = static_cast<std::uint64_t>(setup_.env.limits.request_seconds * 1e9);
     until.total_ns = static_cast<std::uint64_t>(setup_.env.limits.request_total_seconds * 1e9);
+    until.cpu_ns = static_cast<std::uint64_t>(setup_.env.limits.request_cpu_seconds * 1e9);
     const LoopEnd end = loop_.run(*machine_, until);
     finish(end);
     served.exec_ns = host_mono_ns() - begin;

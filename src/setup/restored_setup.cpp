@@ -44,6 +44,8 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineStat
         limits.request_seconds = options.limits.request_seconds;
     if (given("max-request-total"))
         limits.request_total_seconds = options.limits.request_total_seconds;
+    if (given("max-request-cpu"))
+        limits.request_cpu_seconds = options.limits.request_cpu_seconds;
     if (given("no-executable-heap"))
         limits.executable_heap = options.limits.executable_heap;
     if (given("max-main-memory"))

@@ -157,6 +157,7 @@ struct Fields<tinykvm::Limits> {
         return std::tuple{Field{"boot_seconds", &T::boot_seconds},
                           Field{"request_seconds", &T::request_seconds},
                           Field{"request_total_seconds", &T::request_total_seconds},
+                          Field{"request_cpu_seconds", &T::request_cpu_seconds, true},
                           Field{"memory", &T::memory},
                           Field{"address_space", &T::address_space},
                           Field{"request_memory", &T::request_memory},

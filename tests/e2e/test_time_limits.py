@@ -27,6 +27,15 @@ def ask(server: harness.Server, path: str) -> tuple[bytes, float]:
     return b"", time.monotonic() - started
 
 
+def all_until_reset(server: harness.Server, path: str) -> bytes:
+    reply = b""
+    with server.client() as client, contextlib.suppress(ConnectionError):
+        client.send(harness.request(path, None, "Connection: close"))
+        while more := client.reader.read1():
+            reply += more
+    return reply
+
+
 @pytest.mark.emulated
 @pytest.mark.parametrize("mode", [IN_HTTP, IN_CONNECTIONS], ids=["http", "connections"])
 @pytest.mark.parametrize("path", ["/sleep/2500", "/drip/2500"])
@@ -64,6 +73,37 @@ def test_a_request_as_a_whole_has_a_limit(path: str) -> None:
             assert reply.startswith(b"HTTP/1.1 504 ") and b"--max-request-total" in reply, reply
         wait_until(lambda: "longer than 2 s in all (--max-request-total)" in server.err, "the log says which limit")
         assert ask(server, "/")[0].endswith(b"fine..")
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize("mode", [IN_HTTP, IN_CONNECTIONS], ids=["http", "connections"])
+def test_what_uses_too_much_cpu_time_ends_though_bytes_move(mode: list[str]) -> None:
+    with patient(*mode, "--max-request-time", "60", "--max-request-cpu", "0.5") as server:
+        reply, _ = ask(server, "/work/700")
+        if mode:
+            assert reply.startswith(b"HTTP/1.1 504 ") and b'"request-cpu"' in reply and b"--max-request-cpu" in reply, reply
+        else:
+            assert reply == b"", reply
+        wait_until(lambda: "used more than 0.5 s of CPU (--max-request-cpu)" in server.err, "the log says which limit")
+        reply = all_until_reset(server, "/pour")
+        assert 0 < reply.count(b"more ") <= 30, reply
+        assert ask(server, "/sleep/700")[0].endswith(b"fine..")  # sleep is not CPU time
+        assert server.stop().status == 0
+
+
+@pytest.mark.emulated
+def test_each_request_of_a_connection_has_the_cpu_time_anew() -> None:
+    with patient("--max-request-cpu", "1") as server, server.client() as client:
+        for _ in range(3):
+            assert client.ask("/work/400") == b"fine.."
+
+
+def test_a_machine_that_keeps_its_state_has_no_limit_on_a_requests_cpu_time(tmp_path) -> None:
+    ended = kvmserver("run", "--max-request-cpu", "1", "--allow-all", harness.GUESTS / "patience", "0")
+    assert ended.status == 2 and ended.err.startswith("kvmserver: --max-request-cpu needs -e or --http:"), ended.err
+    (tmp_path / "kvmserver.toml").write_text('max-request-cpu = 1\n[run]\nprogram = "x"\n[function]\nephemeral = false\n')
+    ended = kvmserver("deploy", "--dry-run", cwd=tmp_path)
+    assert ended.status == 2 and "kvmserver.toml:1: max-request-cpu limits the requests of a machine that is reset" in ended.err, ended.err
 
 
 def test_each_request_of_a_connection_has_the_total_anew() -> None:

@@ -73,6 +73,7 @@ struct Limits {
     double boot_seconds = 60;             // CPU time and waiting time
     double request_seconds = 8;           // without progress: CPU time, and waiting for nothing or for an idle client
     double request_total_seconds = 300;   // of a request, whatever it does
+    double request_cpu_seconds = 0;       // CPU time of a request, of a machine that is reset after it; 0: no limit
     std::uint64_t memory = 8192ull << 20; // all of a machine's memory
     std::uint64_t address_space = 122880ull << 20; // virtual
     std::uint64_t request_memory = 128ull << 20;   // dirtied or added while one connection is served

@@ -6,8 +6,8 @@ import { authorText } from './versions.js';
 
 // Keys of the manifest that are limits, as docs/LIMITS.md has them.
 const LIMITS = [
-  ['max-request-time', 'request without progress'], ['max-request-total', 'request in all'], ['max-request-memory', 'memory of a request'],
-  ['max-main-memory', 'memory of the program'], ['max-address-space', 'address space'], ['limit-request-memory', 'memory kept after a request'],
+  ['max-request-time', 'request without progress'], ['max-request-total', 'request in all'], ['max-request-cpu', 'CPU time of a request'],
+  ['max-request-memory', 'memory of a request'], ['max-main-memory', 'memory of the program'], ['max-address-space', 'address space'], ['limit-request-memory', 'memory kept after a request'],
 ];
 const isMemory = (key) => key.endsWith('memory') || key === 'max-address-space';
 

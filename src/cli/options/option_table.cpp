@@ -118,6 +118,8 @@ constexpr OptionSpec kTable[] = {
      .help = "without progress: computing, or waiting for nothing"},
     {.name = "max-request-total", .kind = Kind::seconds, .group = kLimits, .value = "SECONDS", .fallback = "300",
      .help = "for one request, with all its waiting"},
+    {.name = "max-request-cpu", .kind = Kind::seconds, .group = kLimits, .value = "SECONDS",
+     .help = "CPU time of one request, with -e or as a function; else no limit"},
     {.name = "max-main-memory", .kind = Kind::mib, .group = kLimits, .value = "MIB", .fallback = "8192",
      .help = "all of a machine's memory"},
     {.name = "max-address-space", .kind = Kind::mib, .group = kLimits, .value = "MIB", .fallback = "122880",

@@ -173,6 +173,7 @@ private:
         seconds("max-boot-time", limits.boot_seconds);
         seconds("max-request-time", limits.request_seconds);
         seconds("max-request-total", limits.request_total_seconds);
+        seconds("max-request-cpu", limits.request_cpu_seconds);
         mib("max-main-memory", limits.memory, 1);
         mib("max-address-space", limits.address_space, 1);
         mib("max-request-memory", limits.request_memory, 1);

@@ -19,6 +19,17 @@ static void compute(long rounds) {
     for (long i = 0; i < rounds; ++i) sum += i;
 }
 
+// By its own CPU clock.
+static void work_ms(long ms) {
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    const long long end = now.tv_sec * 1000000000LL + now.tv_nsec + ms * 1000000LL;
+    do {
+        compute(100000);
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    } while (now.tv_sec * 1000000000LL + now.tv_nsec < end);
+}
+
 static void answer(int fd, const char *path) {
     const long ms = strrchr(path, '/') ? atol(strrchr(path, '/') + 1) : 0;
     if (strncmp(path, "/sleep/", 7) == 0) {
@@ -32,6 +43,14 @@ static void answer(int fd, const char *path) {
     if (strncmp(path, "/spin", 5) == 0)
         for (volatile int forever = 1; forever;) {
         }
+    if (strncmp(path, "/work/", 6) == 0) work_ms(ms);
+    if (strncmp(path, "/pour", 5) == 0) { // it moves bytes all the time
+        say(fd, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
+        for (;;) {
+            work_ms(20);
+            say(fd, "more ");
+        }
+    }
     say(fd, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nfi");
     if (strncmp(path, "/drip/", 6) == 0) sleep_ms(ms);
     say(fd, "ne..");

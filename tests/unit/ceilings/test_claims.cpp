@@ -220,6 +220,11 @@ TEST_CASE("limits") {
     const Limits limits = limited_by(claims.limits, ceilings);
     CHECK(limits == Limits{});
     CHECK(limited_by(claims.limits, Ceilings{}) == claims.limits);
+    CHECK(limited_by(Limits{}, with({{"max-request-cpu", 2}})).request_cpu_seconds == 2);
+    CHECK(told({{"max-request-cpu", 2}}, Claims{}) == ""); // nothing was claimed, and the ceiling holds
+    Claims eager;
+    eager.limits.request_cpu_seconds = 3;
+    CHECK(told({{"max-request-cpu", 2}}, eager) == "--max-request-cpu=3 (granted: 2 s)");
     Limits little;
     little.request_seconds = 1;
     little.request_memory = 1 << 20;

@@ -15,14 +15,17 @@ TEST_CASE("a time limit that was used up is told with the option that sets it") 
     tinykvm::Limits limits;
     limits.request_seconds = 8;
     limits.request_total_seconds = 0.25;
+    limits.request_cpu_seconds = 1.5;
     CHECK(overrun_text(Overrun::computed, limits) == "made no progress: it computed for 8 s (--max-request-time)");
     CHECK(overrun_text(Overrun::idle, limits) == "made no progress: its client was idle for 8 s (--max-request-time)");
     CHECK(overrun_text(Overrun::stuck, limits) ==
           "made no progress: for 8 s it waited for nothing that could come (--max-request-time)");
+    CHECK(overrun_text(Overrun::cpu, limits) == "used more than 1.5 s of CPU (--max-request-cpu)");
     CHECK(overrun_text(Overrun::total, limits) == "took longer than 0.25 s in all (--max-request-total)");
 }
 
 TEST_CASE("a request that took too long in all is another outcome than one without progress") {
+    CHECK(outcome_of(Overrun::cpu) == request::Outcome::over_cpu);
     CHECK(outcome_of(Overrun::total) == request::Outcome::over_total);
     for (const Overrun other : {Overrun::computed, Overrun::idle, Overrun::stuck})
         CHECK(outcome_of(other) == request::Outcome::no_progress);

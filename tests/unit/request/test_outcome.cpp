@@ -54,7 +54,7 @@ TEST_CASE("a process can say of its request only what a machine can know") {
         if (from_machine(static_cast<Outcome>(i)))
             believed.insert(static_cast<Outcome>(i));
     CHECK(believed == std::set{Outcome::program_failed, Outcome::no_progress, Outcome::over_total,
-                               Outcome::out_of_memory, Outcome::stopped});
+                               Outcome::over_cpu, Outcome::out_of_memory, Outcome::stopped});
 }
 
 TEST_CASE("who runs a program is told the option, who deployed a function the manifest's line") {
@@ -64,6 +64,9 @@ TEST_CASE("who runs a program is told the option, who deployed a function the ma
     CHECK(problem_for(Outcome::no_progress, here).detail == "the request made no progress for 2.5 s");
     CHECK(problem_for(Outcome::no_progress, here).hint == "--max-request-time sets the limit");
     CHECK(problem_for(Outcome::over_total, here).detail == "the request took longer than 30 s in all");
+    here.cpu_seconds = 0.5;
+    CHECK(problem_for(Outcome::over_cpu, here).detail == "the request used more than 0.5 s of CPU");
+    CHECK(problem_for(Outcome::over_cpu, here).hint == "--max-request-cpu sets the limit");
     Circumstances there;
     there.function = "hello";
     CHECK(problem_for(Outcome::out_of_memory, there).hint == "max-request-memory in the manifest sets the limit");

@@ -93,6 +93,7 @@ MachineState sample_state(std::uint32_t frames) {
     s.limits.boot_seconds = 1.25;
     s.limits.request_seconds = 0.1;
     s.limits.request_total_seconds = 2.5;
+    s.limits.request_cpu_seconds = 0.5;
     s.limits.memory = 1ull << 40;
     s.limits.address_space = 1ull << 41;
     s.limits.request_memory = 3;
