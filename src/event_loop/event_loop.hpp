@@ -165,7 +165,7 @@ private:
     Overrun overrun_ = Overrun::none;
     std::uint64_t request_begin_ns_ = 0;
     std::optional<std::uint64_t> cpu_begin_ns_; // this thread's CPU time when the request began
-    std::uint64_t alive_ns_ = 0; // when the machine last waited, or sent something
+    std::uint64_t alive_ns_ = 0;                // when the machine last waited, or sent something
     Refusals refusals_;
     tinykvm::OutputSink output_;
     bool keep_refusals_ = false;

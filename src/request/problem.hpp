@@ -22,13 +22,14 @@ struct Circumstances {
     std::string function{}; // under `serve`; "" for a program that the command line runs
     std::string version{};  // of the function: "hello v4"
     std::string request_id{};
-    double progress_seconds = 0, total_seconds = 0, cpu_seconds = 0; // the limits; 0: unknown
-    std::uint64_t waiting = 0;                      // queue_full
-    bool all_busy = false;                          // queue_full: all machines are busy and none is being restored
-    double waited_seconds = 0;                      // queue_timeout
-    std::string reason{};                           // not_restored, function_failing, no_socket, internal: the cause
-    unsigned failures = 0, retry_seconds = 1;       // function_failing
-    std::uint64_t min_rate = 0;                     // client_slow: bytes per second
+    // The limits; 0: unknown.
+    double progress_seconds = 0, total_seconds = 0, cpu_seconds = 0;
+    std::uint64_t waiting = 0;                // queue_full
+    bool all_busy = false;                    // queue_full: all machines are busy and none is being restored
+    double waited_seconds = 0;                // queue_timeout
+    std::string reason{};                     // not_restored, function_failing, no_socket, internal: the cause
+    unsigned failures = 0, retry_seconds = 1; // function_failing
+    std::uint64_t min_rate = 0;               // client_slow: bytes per second
 };
 
 // What shows a person the lines of a request: "kvmserver logs hello --request 0123456789abcdef".

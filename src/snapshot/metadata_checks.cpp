@@ -51,8 +51,8 @@ void check_numbers(const tinykvm::MachineState& state) {
 }
 
 void check_limits(const tinykvm::Limits& limits, const JsonPath& place) {
-    for (const double seconds : {limits.boot_seconds, limits.request_seconds, limits.request_total_seconds,
-                                 limits.request_cpu_seconds})
+    for (const double seconds :
+         {limits.boot_seconds, limits.request_seconds, limits.request_total_seconds, limits.request_cpu_seconds})
         if (!std::isfinite(seconds) || seconds < 0 || seconds > kMaxSeconds)
             place.bad("has an impossible time");
     for (const std::uint64_t bytes : {limits.memory, limits.address_space, limits.request_memory, limits.keep_memory})

@@ -95,8 +95,8 @@ private:
             fail(*warmup, "warmup sends HTTP requests, which a function with protocol = \"tcp\" does not answer; "
                           "leave it out");
         if (const toml::node* cpu = top.get("max-request-cpu"); cpu && manifest_.kept)
-            fail(*cpu, "max-request-cpu limits the requests of a machine that is reset after each; one with ephemeral = "
-                       "false serves many at once; remove one of them");
+            fail(*cpu, "max-request-cpu limits the requests of a machine that is reset after each; one with "
+                       "ephemeral = false serves many at once; remove one of them");
         const toml::table* const own = top["snapshot"].as_table();
         if (const toml::node* hook =
                 own && own->get("before-snapshot") ? own->get("before-snapshot") : top.get("before-snapshot");

@@ -53,8 +53,8 @@ TEST_CASE("a process can say of its request only what a machine can know") {
     for (unsigned i = 0; i < 256; ++i) // as it comes from a socket
         if (from_machine(static_cast<Outcome>(i)))
             believed.insert(static_cast<Outcome>(i));
-    CHECK(believed == std::set{Outcome::program_failed, Outcome::no_progress, Outcome::over_total,
-                               Outcome::over_cpu, Outcome::out_of_memory, Outcome::stopped});
+    CHECK(believed == std::set{Outcome::program_failed, Outcome::no_progress, Outcome::over_total, Outcome::over_cpu,
+                               Outcome::out_of_memory, Outcome::stopped});
 }
 
 TEST_CASE("who runs a program is told the option, who deployed a function the manifest's line") {
