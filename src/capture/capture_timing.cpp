@@ -181,7 +181,14 @@ Statuses leave_out_unanswered(const Setup& setup, Options& options, const std::s
     std::vector<WarmupRequest> answered;
     for (const WarmupRequest& request : options.warmup_requests) {
         Trial trial(setup, options, image);
-        if (trial.answer(request) && trial.statuses().front() != 0) {
+        const bool got_one = trial.answer(request);
+        if (trial.machine().child_serves()) {
+            note_line(fmt::format("{}: no warm-up: it forks for each connection, so what a request loads is gone with "
+                                  "the child that answered it",
+                                  program_name(setup.program)));
+            return {};
+        }
+        if (got_one && trial.statuses().front() != 0) {
             statuses.push_back(trial.statuses().front());
             answered.push_back(request);
         } else {

@@ -37,11 +37,20 @@ Trial::Trial(const Setup& setup, const Options& options, const std::shared_ptr<c
     clone_.loop->set_output(sink_of(output_));
     clone_.machine = Machine::clone(env_, image, *clone_.loop, ResetStrategy::working_set);
     clone_.machine->skip_time(kTrialLaterNs);
+    clone_.machine->reset_after_connection();
 }
 
 bool Trial::answer() {
     try {
-        warm_up(clone_, options_, 1);
+        clone_.warm_statuses.clear();
+        bool first = true;
+        for (const WarmupRequest& request : options_.warmup_requests) {
+            if (!std::exchange(first, false) && clone_.machine->child_serves()) { // it ended, and nobody waits
+                clone_.machine->reset();
+                clone_.machine->prepare();
+            }
+            warm_up_once(clone_, options_, request);
+        }
         return true;
     } catch (const UserError&) {
         return false;

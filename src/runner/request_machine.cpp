@@ -33,6 +33,7 @@ void RequestMachine::prepare() {
         uses_dirty_bits(setup_, options_) ? ResetStrategy::dirty_bits : ResetStrategy::working_set;
     machine_ = Machine::clone(env_, image_, loop_, strategy);
     machine_->handles().take_given_only();
+    machine_->reset_after_connection();
 }
 
 bool RequestMachine::serve_one() {

@@ -17,9 +17,10 @@ MachineEnv make_env(const kvm::Kvm& kvm, const Policy* policy, const Options& op
     env.options.keep_working_memory = options.keep_working_memory;
     env.options.patch_code = !options.code_as_is;
     env.options.time = options.clock == "continues" ? GuestTime::continues : GuestTime::pauses;
-    env.options.fork = options.fork == "follow"   ? ForkPolicy::follow
+    env.options.fork = options.fork == "always"   ? ForkPolicy::always
+                       : options.fork == "follow" ? ForkPolicy::follow
                        : options.fork == "refuse" ? ForkPolicy::refuse
-                                                  : ForkPolicy::workers;
+                                                  : ForkPolicy::known;
     env.options.trace_syscalls = options.verbose.syscalls;
     env.options.trace_mmap = options.verbose.mmap;
     env.options.trace_threads = options.verbose.threads;

@@ -90,7 +90,7 @@ struct Options {
     std::string request_file;   // debug --request; "": listen
     bool check_reset = false;   // --check-reset: compare the whole machine with the image after each reset
     std::string clock = "pauses";    // --clock: pauses, continues
-    std::string fork = "auto";       // --fork: auto, follow, refuse
+    std::string fork = "auto";       // --fork: auto, follow, always, refuse
     std::string reset;               // --reset: "", auto, dirty-bits, working-set
     bool keep_working_memory = true; // cleared by --no-ephemeral-keep-working-memory
 

@@ -67,6 +67,8 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineStat
     setup->env.on_killed = core_dumps(options, program_name(setup->program));
     if (!given("clock") && state.clock_continues)
         setup->env.options.time = GuestTime::continues;
+    if (!given("fork"))
+        setup->env.options.fork = state.fork;
     setup->env.pool = &setup->pool;
     if (setup->env.kind.pvm_entry && std::thread::hardware_concurrency() > std::max(1u, options.threads))
         setup->pool.add_second(setup->kvm);

@@ -228,6 +228,7 @@ struct Fields<tinykvm::MachineState> {
                           Field{"mono_ns", &T::mono_ns},
                           Field{"boot_ns", &T::boot_ns, true},
                           Field{"clock_continues", &T::clock_continues, true},
+                          Field{"fork", &T::fork, true},
                           Field{"random_at", &T::random_at},
                           Field{"late_env", &T::late_env, true},
                           Field{"entropy", &T::entropy, true},

@@ -47,6 +47,8 @@ void check_numbers(const tinykvm::MachineState& state) {
         JsonPath{&kMachine, "frames", 0}.bad("is out of range");
     if (state.page_table_root / tinykvm::kPageSize >= state.frames)
         JsonPath{&kMachine, "page_table_root", 0}.bad("is outside of guest memory");
+    if (state.fork > tinykvm::ForkPolicy::always)
+        JsonPath{&kMachine, "fork", 0}.bad("is above 3");
     check_limits(state.limits, JsonPath{&kMachine, "limits", 0});
 }
 

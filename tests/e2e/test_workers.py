@@ -71,4 +71,4 @@ def test_the_manifest_says_it(store, serve, folder) -> None:
     file = folder / "kvmserver.toml"
     file.write_text(file.read_text().replace("follow", "follows"))
     ended = kvmserver("deploy", folder)
-    assert ended.status == 2 and "'follows' is not auto, follow, refuse; did you mean follow?" in ended.err, ended
+    assert ended.status == 2 and "'follows' is not auto, follow, always, refuse; did you mean follow?" in ended.err, ended

@@ -57,6 +57,12 @@ events {{ worker_connections 64; }}
 http {{ access_log off; client_body_temp_path {dir}/t; proxy_temp_path {dir}/t; fastcgi_temp_path {dir}/t; uwsgi_temp_path {dir}/t; scgi_temp_path {dir}/t;
   server {{ listen {port}; root {dir}/www; }} }}
 """}, prepare=[["chmod", "755", "{dir}"]], new="a master and workers"),
+    Server("mini-httpd", "mini-httpd", ["/usr/sbin/mini_httpd", "-D", "-p", "{port}", "-h", "127.0.0.1", "-d", "{dir}/www"], http("/", HELLO), PAGE,
+           new="it forks for each connection", modes=("bare", "run-e", "snaprun-e")),
+    Server("busybox-httpd", "busybox", ["/usr/bin/busybox", "httpd", "-f", "-p", "{port}", "-h", "{dir}/www"], http("/", HELLO), PAGE,
+           options=["--fork=always"], modes=("bare", "run-e", "snaprun-e")),
+    Server("socat", "socat", ["/usr/bin/socat", "TCP-LISTEN:{port},reuseaddr,fork", "PIPE"], (b"hello\n", b"hello"),
+           modes=("bare", "run-e", "snaprun-e")),
     Server("lighttpd", "lighttpd", ["/usr/sbin/lighttpd", "-D", "-f", "{dir}/conf"], http("/", HELLO), {**PAGE, "conf":
            'server.document-root = "{dir}/www"\nserver.port = {port}\nserver.bind = "127.0.0.1"\nindex-file.names = ("index.html")\n'
            'server.upload-dirs = ("{dir}")\nserver.errorlog = "{dir}/log"\n'}),

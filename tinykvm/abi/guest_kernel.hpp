@@ -34,7 +34,8 @@ enum Host : std::uint32_t {
     kKilled,               // (signal, address, code) the program was killed by a signal; see Shared::crash_*
     kUnknownCall,          // (number) the program made a system call that is not implemented: logged once
     kRefused,              // (number, address of the path or 0) fork, vfork or execve: logged once. Returns the child's
-                           // process number if a fork is followed (guest/fork.cpp), otherwise 0: refused
+                           // process number if a fork is followed (guest/fork.cpp), with kChildServes if the machine is
+                           // reset after what it serves now. Otherwise 0: refused
     kListen, // (listener, family, sockaddr*, bytes, backlog, BindFlags) -> 0; the address is replaced by the bound one
     kUnlisten,    // (listener) a bound or listening socket was closed
     kBindAddress, // (listener, family, sockaddr*, bytes, BindFlags) -> 0; picks a port if it is 0; checks permission
@@ -147,6 +148,7 @@ enum ConnState : std::uint32_t {
     kConnClosed = 3,  // set by the guest; the host sends the rest, closes the connection and frees the slot
 };
 inline constexpr std::uint32_t kMaxConns = 512;
+inline constexpr std::int64_t kChildServes = std::int64_t{1} << 32;
 inline constexpr std::uint32_t kMaxListeners = 1024; // bound or listening
 inline constexpr std::uint32_t kRxBytes = 64 << 10;
 inline constexpr std::uint32_t kTxBytes = 64 << 10;

@@ -26,6 +26,7 @@ struct Fork {
     u64 set_tid = 0, clear_tid = 0;
 };
 i64 fork(Regs*, const Fork&);
+[[noreturn]] void end_process(u32 status);
 bool is_own_process(i32 pid); // 0, this process's current pid, or the pid it had when the snapshot was made
 Thread* thread_of(i32 tid);   // a live thread of this process, or null
 // prctl(2) on capabilities (capabilities.cpp)

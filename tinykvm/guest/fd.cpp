@@ -67,11 +67,13 @@ void unref(File* f) {
     f->ops->close(f);
 }
 
-void hold_ends_for_parent() {
-    for (i32 fd = 0; fd < table_size; ++fd)
-        if (File* f = table[fd].file;
-            f && (f->kind == Kind::pipe || (f->kind == Kind::socket && static_cast<Socket*>(f)->end)))
+void hold_for_parent(bool listeners) {
+    for (i32 fd = 0; fd < table_size; ++fd) {
+        File* f = table[fd].file;
+        const auto* s = f && f->kind == Kind::socket ? static_cast<Socket*>(f) : nullptr;
+        if (f && (f->kind == Kind::pipe || (s && (s->end || (listeners && s->mode == Mode::listening)))))
             ref(f);
+    }
 }
 
 void event_in(File* f) {
@@ -104,6 +106,11 @@ i64 close_fd(i32 fd) {
     table[fd] = {nullptr, false};
     unref(f);
     return 0;
+}
+
+void close_all_fds() {
+    for (i32 fd = 0; fd < table_size; ++fd)
+        close_fd(fd);
 }
 
 namespace {

@@ -1,6 +1,7 @@
-// fork while the program starts: a machine is one process, so the child goes on in its parent's place. That suits
-// servers whose workers accept connections themselves, since their parents only watch over them. The host decides (see
-// tinykvm/machine/single_process.hpp). Everything else is refused.
+// fork: a machine is one process, so the child goes on in its parent's place. While the program starts, that suits
+// servers whose workers accept connections themselves, since their parents only watch over them. In an invocation it
+// suits those that fork for each connection: their parents would accept the next one, which gets another machine. The
+// host decides (see tinykvm/machine/single_process.hpp). Everything else is refused.
 #include "tinykvm/guest/calls.hpp"
 #include "tinykvm/guest/timers.hpp"
 
@@ -8,6 +9,7 @@ namespace gk {
 namespace {
 
 u32 parent_pid = abi::kParentPid;
+bool child_serves = false; // this process is the child of one that waits for the next connection
 
 // libuv and others return EAGAIN and EACCES to their caller, but treat EPERM as a bug of their own. Perl, Ruby and
 // shells sleep and retry after EAGAIN, some forever: a thread that retries from the same place gets EACCES.
@@ -41,11 +43,27 @@ void end_other_threads() {
 
 u32 own_parent() { return parent_pid; }
 
+void end_process(u32 status) {
+    if (!child_serves)
+        host_call(abi::kExit, status);
+    // Its parent waits for the next connection, in this machine as it were, which is reset once this one is closed.
+    current->sig_mask = ~u64{0};
+    end_other_threads();
+    drop_all_pending();
+    drop_posix_timers();
+    stop_interval_timers();
+    close_all_fds();
+    for (;;)
+        wait_io(kNever);
+}
+
 i64 fork(Regs* regs, const Fork& how) {
     const u32 parent = gk_shared_page.pid;
     // The host also gives the machine its new process number, and zeroes MADV_WIPEONFORK memory.
-    if (host_call(abi::kRefused, how.vfork ? 58 : 57) <= 0)
+    const i64 followed = host_call(abi::kRefused, how.vfork ? 58 : 57);
+    if (followed <= 0)
         return refuse(regs->rsp);
+    child_serves |= (followed & abi::kChildServes) != 0;
     end_other_threads();
     parent_pid = parent;
     restart_thread_ids();
@@ -53,7 +71,7 @@ i64 fork(Regs* regs, const Fork& how) {
     drop_all_pending();
     drop_posix_timers();
     stop_interval_timers();
-    hold_ends_for_parent();
+    hold_for_parent(child_serves);
     current->robust_list = 0;
     current->clear_child_tid = how.clear_tid;
     if (how.stack)

@@ -317,11 +317,13 @@ File* file_of(i32 fd); // null: EBADF
 i32 install(File*, bool cloexec, i32 lowest = 0);
 i32 install_or_release(File*, bool cloexec); // the same, but drops the reference on failure
 // The parent keeps its ends of pipes and socket pairs open, so that a child that closes its own sees no end of file.
-void hold_ends_for_parent();
+// With `listeners` it goes on listening, too.
+void hold_for_parent(bool listeners);
 void ref(File*);
 void unref(File*);
 void close_all_epoll_items(File*);
 i64 close_fd(i32 fd);
+void close_all_fds();
 
 struct HostFile : File {
     i32 handle = abi::kNoHandle;

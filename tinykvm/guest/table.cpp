@@ -73,7 +73,7 @@ struct Table {
         rows[54] = sys_setsockopt; // setsockopt: partial: clients': kept, few have an effect; others: the common ones
         rows[55] = sys_getsockopt; // getsockopt: partial: clients': what was set, or 0; others: the common ones
         rows[56] = sys_clone; // clone: partial: threads, else as fork; other CLONE_* flags are ignored
-        rows[57] = sys_fork; // fork: partial: before the first connection, see --fork; later EAGAIN
+        rows[57] = sys_fork; // fork: partial: the child goes on in its place, see --fork; else EAGAIN
         rows[58] = sys_fork; // vfork: refused: EAGAIN (EACCES when asked again soon), a machine is one process
         rows[59] = sys_fork; // execve: refused: EPERM, a machine runs one program
         rows[60] = sys_exit; // exit: full

@@ -146,7 +146,7 @@ i64 sys_exit(const Args& c) {
     if (current == threads[0])
         status_of_first = static_cast<u32>(c.a[0]) & 0xff;
     if (live_threads == 1)
-        host_call(abi::kExit, status_of_first);
+        end_process(status_of_first);
     robust_exit(current);
     if (current->clear_child_tid) {
         const u32 zero = 0;
@@ -156,10 +156,7 @@ i64 sys_exit(const Args& c) {
     thread_exit_current();
 }
 
-i64 sys_exit_group(const Args& c) {
-    host_call(abi::kExit, c.a[0] & 0xff);
-    fatal("the host went on after exit");
-}
+i64 sys_exit_group(const Args& c) { end_process(c.a[0] & 0xff); }
 
 i64 sys_set_tid_address(const Args& c) {
     current->clear_child_tid = c.a[0];

@@ -78,26 +78,35 @@ void Machine::log_once(std::uint32_t what, const std::string& line) {
     host_->note(line);
 }
 
+ForkMoment Machine::fork_moment(std::uint32_t nr) const {
+    if (nr != __NR_fork)
+        return ForkMoment::other;
+    if (connections_.used())
+        return reset_after_connection_ ? ForkMoment::connection : ForkMoment::warm_up;
+    return image_ ? ForkMoment::other : listeners_.empty() ? ForkMoment::start : ForkMoment::ready;
+}
+
 // The machine's new process number if a fork is followed. 0: the call is refused.
 std::int64_t Machine::process_call(const abi::HostCall& call) {
     const auto nr = static_cast<std::uint32_t>(call.arg[0]);
     const ProgramFacts& facts = env_->policy->facts();
-    const bool starts = nr == __NR_fork && !image_ && !connections_.used();
     const ForkPolicy policy = env_->options.fork;
-    if (starts && (policy == ForkPolicy::follow || (policy == ForkPolicy::workers && !listeners_.empty() &&
-                                                    workers_serve(facts.program, facts.arguments)))) {
-        log_once(kFollowedNote, followed_fork(facts.program, facts.arguments));
+    const ForkMoment moment = fork_moment(nr);
+    if (follows(policy, moment) ||
+        (policy == ForkPolicy::known && children_serve(moment, facts.program, facts.arguments))) {
+        log_once(kFollowedNote, followed_fork(moment, facts.program, facts.arguments));
         const std::uint32_t pid = fresh_pid();
         shared_->pid = pid;
         if (space_.has_wipe_on_fork())
             space_.wipe_on_fork();
-        return pid;
+        child_serves_ |= moment == ForkMoment::connection;
+        return pid | (moment == ForkMoment::connection ? abi::kChildServes : 0);
     }
     constexpr std::size_t kShown = 200;
     const bool named = is_execve(nr) && call.arg[1] != 0;
-    log_once(kRefusedNote | nr, refused_process(nr, facts.program, facts.arguments,
-                                                named ? space_.load_string(GuestVirt(call.arg[1]), kShown).value : "",
-                                                starts && policy == ForkPolicy::workers && !listeners_.empty()));
+    log_once(kRefusedNote | nr,
+             refused_process(nr, facts.program, facts.arguments,
+                             named ? space_.load_string(GuestVirt(call.arg[1]), kShown).value : "", moment, policy));
     if (is_execve(nr))
         host_->refused_execve();
     return 0;

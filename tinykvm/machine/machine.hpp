@@ -99,7 +99,7 @@ struct MachineOptions {
     // Patches code of files so that its system calls need not leave the machine (memory/code_sites.hpp).
     bool patch_code = true;
     GuestTime time = GuestTime::pauses;
-    ForkPolicy fork = ForkPolicy::workers;
+    ForkPolicy fork = ForkPolicy::known;
 };
 
 // What machines of one kind share: KVM, the CPU they see, the policy. Must outlive them.
@@ -182,6 +182,10 @@ public:
     void handle_ready(std::uint32_t index, short revents);
     bool waits_for_own() const; // for a handle that is not in the image (HandleTable::is_unfinished)
 
+    // It will be reset once its connection is closed, so the program may leave the connection to a child (ForkPolicy).
+    void reset_after_connection() { reset_after_connection_ = true; }
+    bool child_serves() const { return child_serves_; } // such a child has been followed, in this connection or before
+
     Connections& connections() { return connections_; }
     HandleTable& handles() { return handles_; }
     AddressSpace& space() { return space_; }
@@ -262,6 +266,7 @@ private:
     void prefault(std::span<const std::uint64_t> pages);
     class Prefaulter;
     void log_once(std::uint32_t what, const std::string& line);
+    ForkMoment fork_moment(std::uint32_t nr) const;
     std::int64_t process_call(const abi::HostCall& call);
     static std::uint32_t fresh_pid();
     std::optional<Stop> on_host_call();
@@ -304,6 +309,7 @@ private:
     HandleTable handles_;
     MappedFiles mapped_files_;
     GuestClock clock_;
+    bool reset_after_connection_ = false, child_serves_ = false;
     bool begins_ = false;         // a clone that has not run since it was made or reset
     std::uint64_t slept_ns_ = 0;  // sum of skip_time(), if the monotonic clock pauses
     std::uint64_t waited_at_ = 0; // host CLOCK_MONOTONIC of the last wait

@@ -119,6 +119,7 @@ MachineState to_state(const MachineImage& image, const MachineEnv& env, const Pr
     state.brk_begin = image.brk_begin;
     state.brk_end = image.brk_end;
     state.clock_continues = env.options.time == GuestTime::continues;
+    state.fork = env.options.fork;
     state.mono_ns = image.times.mono;
     state.boot_ns = image.times.boot;
     state.real_ns = image.times.real;

@@ -14,35 +14,37 @@ namespace {
 struct Hint {
     std::string_view program; // prefix of the name of a program or script
     std::string_view option;
-    bool workers_serve = false; // it forks workers that accept connections themselves, and then only watches over them
+    // `ready`: it forks workers that accept connections themselves, and then only watches over them. `connection`: it
+    // forks for each connection.
+    ForkMoment serves = ForkMoment::other;
 };
 
 constexpr std::string_view kNameIt = "name the program that the script starts";
 
 // The longest prefix that fits wins.
 constexpr Hint kHints[] = {
-    {"nginx", "-g 'daemon off; master_process off;'", true},
-    {"openresty", "-g 'daemon off; master_process off;'", true},
-    {"apache2", "-X", true},
-    {"httpd", "-X", true},
+    {"nginx", "-g 'daemon off; master_process off;'", ForkMoment::ready},
+    {"openresty", "-g 'daemon off; master_process off;'", ForkMoment::ready},
+    {"apache2", "-X", ForkMoment::ready},
+    {"httpd", "-X", ForkMoment::ready},
     {"lighttpd", "-D, with server.max-worker = 0"},
     {"haproxy", "-db, without -W"},
     {"squid", "-N"},
     {"varnishd", "nothing does it, its manager always starts a child"},
     {"tinyproxy", "-d"},
-    {"gunicorn", "nothing does it: leave out --fork refuse", true},
+    {"gunicorn", "nothing does it: leave out --fork refuse", ForkMoment::ready},
     {"uvicorn", "--workers 1, without --reload"},
     {"hypercorn", "--workers 0"},
     {"sanic", "--single-process"},
     {"granian", "nothing does it: use uvicorn --workers 1"},
-    {"uwsgi", "--threads N, without --master and --processes", true},
+    {"uwsgi", "--threads N, without --master and --processes", ForkMoment::ready},
     {"flask", "--no-reload"},
     {"manage.py", "runserver --noreload"},
     {"celery", "worker --pool solo"},
-    {"puma", "-w 0 (threads only)", true},
-    {"unicorn", "nothing does it: leave out --fork refuse", true},
-    {"php-fpm", "nothing does it: leave out --fork refuse", true},
-    {"php", "leave PHP_CLI_SERVER_WORKERS unset", true},
+    {"puma", "-w 0 (threads only)", ForkMoment::ready},
+    {"unicorn", "nothing does it: leave out --fork refuse", ForkMoment::ready},
+    {"php-fpm", "nothing does it: leave out --fork refuse", ForkMoment::ready},
+    {"php", "leave PHP_CLI_SERVER_WORKERS unset", ForkMoment::ready},
     {"postgres", "nothing does it, it forks for each connection"},
     {"redis-server", "--daemonize no --save '' --appendonly no (it forks to save)"},
     {"valkey-server", "--daemonize no --save '' --appendonly no (it forks to save)"},
@@ -57,8 +59,9 @@ constexpr Hint kHints[] = {
     {"named", "-g"},
     {"sshd", "nothing does it, it forks for each connection"},
     {"vsftpd", "-obackground=NO -oone_process_model=YES"},
-    {"mini_httpd", "nothing does it, it forks for each request"},
+    {"mini_httpd", "nothing does it: leave out --fork refuse, and use -e", ForkMoment::connection},
     {"thttpd", "-D"},
+    {"socat", "leave out fork of its address, or use -e", ForkMoment::connection},
     {"darkhttpd", "leave out --daemon"},
     {"gearmand", "leave out --daemon"},
     {"slapd", "-d 0"},
@@ -114,18 +117,18 @@ Known known(const std::string& program, std::span<const std::string> arguments) 
 
 bool is_execve(std::uint32_t call) { return call == __NR_execve || call == __NR_execveat; }
 
-bool workers_serve(const std::string& program, std::span<const std::string> arguments) {
+bool children_serve(ForkMoment moment, const std::string& program, std::span<const std::string> arguments) {
     const Hint* hint = known(program, arguments).hint;
-    return hint && hint->workers_serve;
+    return hint && moment != ForkMoment::other && hint->serves == moment;
 }
 
-std::string followed_fork(const std::string& program, std::span<const std::string> arguments) {
-    return fmt::format("{} called fork: a machine is one process, so its first child goes on in its place",
-                       known(program, arguments).name);
+std::string followed_fork(ForkMoment moment, const std::string& program, std::span<const std::string> arguments) {
+    return fmt::format("{} called fork: a machine is one process, so its {} goes on in its place",
+                       known(program, arguments).name, moment == ForkMoment::connection ? "child" : "first child");
 }
 
 std::string refused_process(std::uint32_t call, const std::string& program, std::span<const std::string> arguments,
-                            const std::string& wanted, bool may_be_worker) {
+                            const std::string& wanted, ForkMoment moment, ForkPolicy policy) {
     const bool execute = is_execve(call);
     const auto [name, hint] = known(program, arguments);
     std::string line = fmt::format("{} called {}: a machine is one process and cannot start another; refused ({})",
@@ -134,8 +137,14 @@ std::string refused_process(std::uint32_t call, const std::string& program, std:
         line += fmt::format("; to run it as one process: {}", hint->option);
     if (hint && hint->option == kNameIt && execute && !wanted.empty())
         line += ": " + wanted;
-    if (!hint && may_be_worker)
+    const bool asks = !hint && policy == ForkPolicy::known;
+    if (asks && moment == ForkMoment::ready)
         line += "; if its children are workers that accept connections: --fork follow";
+    if (moment == ForkMoment::connection && (asks || policy == ForkPolicy::follow))
+        line += "; if its child answers the connection: --fork always";
+    const bool known_to = hint && hint->serves == ForkMoment::connection && policy == ForkPolicy::known;
+    if (moment == ForkMoment::warm_up && (known_to || policy == ForkPolicy::always))
+        line += "; a child answers only where the machine is reset after the connection: with -e, not in a warm-up";
     return line;
 }
 

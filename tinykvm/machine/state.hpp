@@ -11,6 +11,7 @@
 
 #include "tinykvm/linux/handles.hpp"
 #include "tinykvm/linux/permissions.hpp"
+#include "tinykvm/machine/single_process.hpp"
 
 namespace tinykvm {
 
@@ -143,10 +144,11 @@ struct MachineState {
     std::uint64_t brk_begin = 0, brk_end = 0;
     // ClockTimes when the machine last waited. boot_ns is 0 in older files.
     std::uint64_t mono_ns = 0, boot_ns = 0, real_ns = 0;
-    bool clock_continues = false;       // GuestTime; may be absent in a file
-    std::uint64_t random_at = 0;        // guest address of AT_RANDOM's 16 bytes, renewed in each clone
-    std::vector<LateVariable> late_env; // may be absent in a file
-    std::vector<EntropyRegion> entropy; // may be absent in a file
+    bool clock_continues = false;        // GuestTime; may be absent in a file
+    ForkPolicy fork = ForkPolicy::known; // may be absent in a file
+    std::uint64_t random_at = 0;         // guest address of AT_RANDOM's 16 bytes, renewed in each clone
+    std::vector<LateVariable> late_env;  // may be absent in a file
+    std::vector<EntropyRegion> entropy;  // may be absent in a file
     std::vector<std::string>
         repeats; // findings about random values that every request would repeat, a line each; may be absent in a file
     std::vector<LargePageState> large_pages; // by address; may be absent in a file

@@ -57,6 +57,7 @@ MachineState sample_state(std::uint32_t frames) {
     s.mono_ns = 0xfedcba9876543210;
     s.boot_ns = 0xfedcba9876543211;
     s.clock_continues = true;
+    s.fork = tinykvm::ForkPolicy::follow;
     s.real_ns = 1'760'000'000'123'456'789;
     s.threads = 11;
     s.cpu = {0x2e7, {{1, 0, 0, 0x806f8, 2, 0x80000000, 4}, {7, 1, 1, 0xffffffff, 6, 7, 8}}};

@@ -1,5 +1,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "src/snapshot/bytes.hpp"
 #include "src/snapshot/json_codec.hpp"
@@ -98,6 +99,7 @@ TEST_CASE("metadata round trip") {
     CHECK(std::tie(a.guest_abi, a.entry_mode, a.page_table_root, a.frames, a.brk_begin, a.brk_end, a.random_at,
                    a.threads) == std::tie(b.guest_abi, b.entry_mode, b.page_table_root, b.frames, b.brk_begin,
                                           b.brk_end, b.random_at, b.threads));
+    CHECK(a.fork == b.fork);
     CHECK(std::tie(a.mono_ns, a.boot_ns, a.real_ns, a.clock_continues) ==
           std::tie(b.mono_ns, b.boot_ns, b.real_ns, b.clock_continues));
     CHECK(encode_metadata(after) == bytes);
@@ -148,8 +150,9 @@ TEST_CASE("metadata is parsed strictly") {
                 }
                 Json changed = document;
                 changed[at.parent_pointer()].erase(name);
-                const bool optional = name == "boot_ns" || name == "clock_continues" ||
-                                      name == "request_cpu_seconds"; // older files have it not
+                const bool optional =
+                    std::set<std::string>{"boot_ns", "clock_continues", "fork", "request_cpu_seconds"}.contains(
+                        name); // older files have it not
                 CHECK(error_of_document(changed) ==
                       (optional ? "" : "metadata is inconsistent: " + shown + " is missing"));
                 for (const Json& other : {Json(nullptr), Json(Json::array({Json::array()})), Json("not hex"), Json(1.5),
