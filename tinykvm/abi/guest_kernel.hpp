@@ -54,6 +54,7 @@ enum Host : std::uint32_t {
     // -ENOENT: none listens there. Only if Shared::neighbours is set.
     kConnectNear,
 };
+inline constexpr std::int64_t kChildServes = std::int64_t{1} << 32; // see kRefused
 
 // Result (as -kOwnPath) of a call on a path that leads to one of the machine's own folders. The canonical path is then
 // at Shared::own_path_at. Not an errno of Linux.
@@ -148,7 +149,6 @@ enum ConnState : std::uint32_t {
     kConnClosed = 3,  // set by the guest; the host sends the rest, closes the connection and frees the slot
 };
 inline constexpr std::uint32_t kMaxConns = 512;
-inline constexpr std::int64_t kChildServes = std::int64_t{1} << 32;
 inline constexpr std::uint32_t kMaxListeners = 1024; // bound or listening
 inline constexpr std::uint32_t kRxBytes = 64 << 10;
 inline constexpr std::uint32_t kTxBytes = 64 << 10;

@@ -44,8 +44,10 @@ void end_other_threads() {
 u32 own_parent() { return parent_pid; }
 
 void end_process(u32 status) {
-    if (!child_serves)
+    if (!child_serves) {
         host_call(abi::kExit, status);
+        fatal("the host went on after exit");
+    }
     // Its parent waits for the next connection, in this machine as it were, which is reset once this one is closed.
     current->sig_mask = ~u64{0};
     end_other_threads();
