@@ -11,8 +11,16 @@ results=${KVMSERVER_BUILD:-$PWD/build}/nightly-results
 source scripts/steps.sh
 
 wanted=("$@")
+steps=()
+naming=1 # all_steps only names them
 
-wanted() { ((${#wanted[@]} == 0)) || [[ " ${wanted[*]} " == *" $1 "* ]]; }
+wanted() {
+    if ((naming)); then
+        steps+=("$1")
+        return 1
+    fi
+    ((${#wanted[@]} == 0)) || [[ " ${wanted[*]} " == *" $1 "* ]]
+}
 
 # nightly NAME LIMIT COMMAND...: a step, if it is wanted.
 nightly() {
@@ -138,6 +146,14 @@ all_steps() {
     nightly servers 3600 scripts/servers.py --new --install
 }
 
+all_steps
+naming=0
+for name in "${wanted[@]}"; do
+    if [[ " ${steps[*]} " != *" $name "* ]]; then
+        echo "nightly: there is no step $name; the steps are: ${steps[*]}" >&2
+        exit 2
+    fi
+done
 begin_steps
 build_all
 all_steps

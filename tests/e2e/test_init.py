@@ -62,7 +62,8 @@ def environment() -> dict:
     runtimes = harness.ROOT / "build/functions/runtimes"
     deno, bun = runtimes / "deno/node_modules/@deno/linux-x64-glibc", runtimes / "bun/node_modules/@oven/bun-linux-x64/bin"
     path = ["/usr/bin", "/bin", str(deno), str(bun), *os.environ["PATH"].split(":")]
-    return {**os.environ, "PATH": ":".join(path), "PIP_CONSTRAINT": str(CONSTRAINTS), "npm_config_before": "2026-11-24"}
+    return {**os.environ, "PATH": ":".join(path), "PIP_CONSTRAINT": str(CONSTRAINTS), "npm_config_before": "2026-11-24",
+            "GRADLE_OPTS": "-Dorg.gradle.daemon=false"}  # or it is still there when the test is over  # fmt: skip
 
 
 class Deployed:
