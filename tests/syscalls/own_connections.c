@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -183,6 +184,34 @@ static void gone(void) {
     close(e), close(c);
 }
 
+static void state(const char *who, int s) {
+    struct tcp_info i = {0};
+    socklen_t n = sizeof i;
+    CALL(getsockopt(s, IPPROTO_TCP, TCP_INFO, &i, &n) < 0);
+    if (i.tcpi_state == TCP_FIN_WAIT1) i.tcpi_state = TCP_FIN_WAIT2; // until its end is acknowledged
+    SAY("%s is in state %d; %u of %u wait", who, i.tcpi_state, i.tcpi_state == TCP_LISTEN ? i.tcpi_unacked : 0, i.tcpi_state == TCP_LISTEN ? i.tcpi_sacked : 0);
+    CHECK(n >= 104);
+    n = 1;
+    CALL(getsockopt(s, IPPROTO_TCP, TCP_INFO, &i, &n));
+    SAY("%d byte of it", n);
+}
+
+static void states(void) {
+    int l = listener(AF_INET, 0);
+    state("the listener", l);
+    int c = dial(0);
+    state("the listener", l);
+    int s = (int)MUST(accept(l, NULL, NULL));
+    state("the listener", l), state("the client", c), state("the server", s);
+    MUST(shutdown(c, SHUT_WR));
+    readable(s);
+    state("the client", c), state("the server", s);
+    close(s), close(c), close(l);
+    int fresh = (int)MUST(socket(AF_INET, SOCK_STREAM, 0));
+    state("a fresh one", fresh);
+    close(fresh);
+}
+
 int main(void) {
     one(AF_INET);
     one(AF_INET6);
@@ -191,5 +220,6 @@ int main(void) {
     urgent(1);
     much();
     gone();
+    states();
     return 0;
 }

@@ -1,5 +1,6 @@
 // Socket options. For listeners and client connections, whose traffic the host carries, options are only stored, so
 // that the program reads back what it set. They are applied if the socket becomes a host socket.
+#include "tinykvm/guest/local.hpp"
 #include "tinykvm/guest/socket.hpp"
 
 namespace gk {
@@ -115,6 +116,52 @@ i64 option_of_socket(Socket* s, u32 name, i32& value) {
     }
 }
 
+// Linux: include/net/tcp_states.h. A socket whose both directions have ended is CLOSE, whoever was first.
+enum TcpState : u8 { kEstablished = 1, kFinWait2 = 5, kClose = 7, kCloseWait = 8, kListen = 10 };
+
+TcpState tcp_state(const Socket* s) {
+    bool ours = false, theirs = false; // have ended
+    switch (s->mode) {
+    case Mode::listening: return kListen;
+    case Mode::connection:
+        if (conn_of(s).error || s->error_told)
+            return kClose;
+        ours = conn_of(s).shut_write;
+        theirs = conn_of(s).rx_eof;
+        break;
+    case Mode::local:
+        if (!s->end)
+            return kClose;
+        ours = s->end->write_shut;
+        theirs = s->end->read_shut || !s->end->in->writer;
+        break;
+    default: return kClose;
+    }
+    return ours ? (theirs ? kClose : kFinWait2) : theirs ? kCloseWait : kEstablished;
+}
+
+constexpr u32 kSegmentBytes = 1460;
+
+// The state, the segment size, and of a listener its queue: the rest is known to the host alone, and 0.
+struct TcpInfo { // the first 104 bytes of tcp_info in Linux's include/uapi/linux/tcp.h, as older kernels have it
+    u8 state;
+    u8 of_retransmission[7] = {};
+    u32 timeouts[2] = {};
+    u32 send_segment = kSegmentBytes, receive_segment = kSegmentBytes;
+    u32 unacknowledged = 0, acknowledged_apart = 0; // of a listener: connections that wait for accept, and the backlog
+    u32 rest[18] = {};
+};
+static_assert(sizeof(TcpInfo) == 104);
+
+i64 put_tcp_info(const Socket* s, const Args& c) {
+    TcpInfo info{.state = tcp_state(s)};
+    if (s->mode == Mode::listening) {
+        info.unacknowledged = s->pending_count;
+        info.acknowledged_apart = s->backlog;
+    }
+    return put_value(&info, sizeof(info), c.a[3], c.a[4]);
+}
+
 } // namespace
 
 const SetOption* find_option(const Socket* s, u32 level, u32 name) {
@@ -205,9 +252,9 @@ i64 sys_getsockopt(const Args& c) {
     else if (const SetOption* o = find_option(s, level, name))
         value = o->value;
     else if (level == IPPROTO_TCP_ && name == 2 /*TCP_MAXSEG*/)
-        value = 1460;
+        value = kSegmentBytes;
     else if (level == IPPROTO_TCP_ && name == 11 /*TCP_INFO*/)
-        return -ENOPROTOOPT;
+        return put_tcp_info(s, c);
     if (error < 0)
         return error;
     return put_value(&value, sizeof(value), c.a[3], c.a[4]);

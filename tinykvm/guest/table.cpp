@@ -59,7 +59,7 @@ struct Table {
         rows[40] = sys_sendfile; // sendfile: partial: from files only, not from a stdin that is one
         rows[41] = sys_socket; // socket: partial: AF_INET, AF_INET6, AF_UNIX, netlink route; no raw or packet sockets
         rows[42] = sys_connect; // connect: partial: AF_UNSPEC does not end connections of clients or to itself
-        rows[43] = sys_accept; // accept: partial: connections of clients: no urgent data, no TCP_INFO
+        rows[43] = sys_accept; // accept: partial: connections of clients: no urgent data, of TCP_INFO the state
         rows[44] = sys_sendto; // sendto: partial: MSG_OOB to clients is an ordinary byte; MSG_FASTOPEN: EOPNOTSUPP
         rows[45] = sys_recvfrom; // recvfrom: partial: from clients MSG_OOB, MSG_TRUNC and MSG_ERRQUEUE are ignored
         rows[46] = sys_sendmsg; // sendmsg: partial: as sendto; ancillary data: files, credentials; in the machine alone
@@ -250,7 +250,7 @@ struct Table {
         rows[285] = sys_handle_call; // fallocate: partial: host files: RLIMIT_FSIZE does not count; stdio: ENODEV
         rows[286] = sys_timerfd_settime; // timerfd_settime: partial: TFD_TIMER_CANCEL_ON_SET is ignored
         rows[287] = sys_timerfd_gettime; // timerfd_gettime: full
-        rows[288] = sys_accept4; // accept4: partial: connections of clients: no urgent data, no TCP_INFO
+        rows[288] = sys_accept4; // accept4: partial: connections of clients: no urgent data, of TCP_INFO the state
         rows[289] = sys_signalfd4; // signalfd4: full
         rows[290] = sys_eventfd2; // eventfd2: full
         rows[291] = sys_epoll_create1; // epoll_create1: full

@@ -5,6 +5,7 @@
 //   twice    a child of its own answers           thread  answers from a thread, while another one waits
 #include "server.h"
 
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -40,7 +41,15 @@ static void *wait_for_nothing(void *unused) {
     return read(pipes[0], &c, 1) < 0 ? unused : 0;
 }
 
+// Of a client's connection, and of what listens.
+static int state(int socket) {
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof info;
+    return getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &bytes) < 0 ? -errno : info.tcpi_state;
+}
+
 static void be_child(void) {
+    expect(state(fd) == TCP_ESTABLISHED && state(listener) == TCP_LISTEN, "state");
     expect(getpid() != parent && getppid() == parent, "parent");
     expect(waitpid(-1, 0, WNOHANG) < 0 && errno == ECHILD, "wait");
     size_t n = 0;
@@ -61,7 +70,10 @@ static void be_child(void) {
     if (!strcmp(line, "twice\n")) {
         const pid_t before = getpid(), child = fork();
         if (child < 0) expect(0, strerror(errno));
-        if (child > 0) exit(0);
+        if (child > 0) { // it sees its parent's number while that lives
+            waitpid(child, 0, 0);
+            exit(0);
+        }
         expect(child == 0 && getppid() == before, "grandparent");
     }
     if (!strcmp(line, "thread\n")) {
