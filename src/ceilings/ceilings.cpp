@@ -45,7 +45,7 @@ bool ListenGrant::covers(const ListenAddress& address) const {
     // A socket on 0.0.0.0 or :: takes every address.
     const unsigned bits = !address.is_any() ? kBits : address.is_ipv4() ? kBitsBeforeIpv4 : 0;
     return address.port >= first && address.port <= last &&
-           std::ranges::any_of(tinykvm::ranges_of(where, false), [&](const tinykvm::NetGrant& range) {
+           std::ranges::any_of(tinykvm::ranges_of(where), [&](const tinykvm::NetGrant& range) {
                return (range.bits <= bits && tinykvm::in_range(address.bytes, range.bytes, range.bits)) ||
                       (range.bits == kBits && range.bytes == address.bytes); // written as 0.0.0.0 or ::
            });

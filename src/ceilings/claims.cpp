@@ -68,7 +68,7 @@ std::vector<NetGrant> ranges_of_rule(const NetRule& rule) {
     if (::inet_pton(AF_INET, rule.host.c_str(), &four) != 1 && ::inet_pton(AF_INET6, rule.host.c_str(), &six) != 1) {
         range.kind = NetGrant::Kind::name;
         range.name = rule.host;
-        auto ranges = ranges_of(range, false); // localhost has known addresses
+        auto ranges = ranges_of(range); // localhost has known addresses
         return ranges.empty() ? std::vector{range} : ranges;
     }
     const NetAddress address = addresses_of(rule.host).front();
@@ -97,7 +97,7 @@ bool net_within(const NetRule& rule, const std::vector<NetGrant>& granted, const
             if (asked.kind == NetGrant::Kind::name) // its addresses are checked on connect
                 return (each.kind == NetGrant::Kind::name && each.name == asked.name) ||
                        (each.kind == NetGrant::Kind::range && each.bits == 0);
-            return std::ranges::any_of(ranges_of(each, false), [&](const NetGrant& range) {
+            return std::ranges::any_of(ranges_of(each), [&](const NetGrant& range) {
                 return range.bits <= asked.bits && in_range(asked.bytes, range.bytes, range.bits);
             });
         });
@@ -109,7 +109,7 @@ bool net_within(const NetRule& rule, const std::vector<NetGrant>& granted, const
                        return in_range(asked.bytes, range.bytes, bits);
                    };
                    return (port_within(asked.port, each.port) || asked.port == 0) &&
-                          std::ranges::any_of(ranges_of(each, false), overlap);
+                          std::ranges::any_of(ranges_of(each), overlap);
                });
     };
     const auto asked = ranges_of_rule(rule);

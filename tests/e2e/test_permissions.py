@@ -1,9 +1,10 @@
 """Nothing is allowed by default; what is allowed is only that; verbose mode names the flag."""
 import socket
+import subprocess
 import threading
 
 import pytest
-from harness import BASE_ENVIRONMENT, GUESTS, KVMSERVER, Process, free_port, kvmserver, wait_until
+from harness import BASE_ENVIRONMENT, GUESTS, KVMSERVER, PATIENCE, Process, free_port, kvmserver, wait_until
 
 PERMIT = str(GUESTS / "permit")
 
@@ -137,3 +138,29 @@ def test_a_server_needs_permission_to_listen(program) -> None:
     port = str(free_port())
     ended = kvmserver("run", "-v", c_epoll["argv"][0], port)
     assert ended.status == 1 and "cannot listen" in ended.err and f"--allow-listen=127.0.0.1:{port}" in ended.err, ended
+
+
+# Names are looked up in a hosts file of its own, and the addresses are in a network of its own. Nothing listens there:
+# what is permitted is refused by nobody but the network (ECONNREFUSED).
+BY_NAME = r"""
+ip link set lo up; mount --bind "$1" /etc/hosts || exit 9
+shift
+"$@" & server=$!
+ask() { curl -s "http://127.0.0.1:7000/connect/$1:81"; }
+for i in $(seq 400); do ask 127.0.0.9 >/dev/null && break; sleep 0.05; done
+echo "$(ask 127.0.0.2) $(ask 127.0.0.3)"
+echo "127.0.0.3 db.test" >/etc/hosts
+for i in $(seq 400); do [ "$(ask 127.0.0.3)" != EACCES ] && break; sleep 0.05; done
+echo "$(ask 127.0.0.2) $(ask 127.0.0.3)"
+kill $server
+wait
+"""
+
+
+def test_a_name_is_looked_up_when_it_is_connected_to(folder) -> None:
+    (folder / "hosts").write_text("127.0.0.2 db.test\n")
+    server = [KVMSERVER, "run", "-e", "--allow-listen=127.0.0.1:7000", "--allow-connect=db.test:81", GUESTS / "reaches", "7000"]
+    done = subprocess.run(["unshare", "-n", "-m", "/bin/sh", "-c", BY_NAME, "sh", folder / "hosts", *server],
+                          capture_output=True, text=True, env=BASE_ENVIRONMENT, timeout=PATIENCE * 3)  # fmt: skip
+    answers = [line for line in done.stdout.splitlines() if line.startswith("E")]
+    assert answers == ["ECONNREFUSED EACCES", "EACCES ECONNREFUSED"], done

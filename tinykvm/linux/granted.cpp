@@ -173,15 +173,14 @@ bool in_range(const Bytes& address, const Bytes& from, unsigned bits) {
     return rest == 0 || (address[whole] ^ from[whole]) >> (8 - rest) == 0;
 }
 
-std::vector<NetGrant> ranges_of(const NetGrant& grant, bool resolve) {
+std::vector<NetGrant> ranges_of(const NetGrant& grant) {
     switch (grant.kind) {
     case NetGrant::Kind::range: return {grant};
     case NetGrant::Kind::own_host: return own_addresses(grant.port);
     case NetGrant::Kind::name: {
         std::vector<NetGrant> ranges;
-        if (resolve || grant.name == "localhost")
-            for (const NetAddress& address : addresses_of(grant.name))
-                ranges.push_back(range(address.bytes, 128, grant.port));
+        for (const NetAddress& address : addresses_of(grant.name))
+            ranges.push_back(range(address.bytes, 128, grant.port));
         return ranges;
     }
     default: return {};
@@ -190,8 +189,11 @@ std::vector<NetGrant> ranges_of(const NetGrant& grant, bool resolve) {
 
 NetGrants::NetGrants(const std::vector<NetGrant>& grants) {
     for (const NetGrant& grant : grants) {
-        for (const NetGrant& each : ranges_of(grant, true))
+        const auto ranges = ranges_of(grant);
+        for (const NetGrant& each : ranges)
             ranges_.push_back({each.bytes, each.bits, each.port});
+        if (grant.kind == NetGrant::Kind::name && ranges.empty())
+            names_.push_back({std::make_shared<const NameAddresses>(grant.name), grant.port});
         if (grant.kind == NetGrant::Kind::unix_path)
             unix_paths_.push_back(grant.name);
         if (grant.kind == NetGrant::Kind::unix_name)
@@ -200,9 +202,14 @@ NetGrants::NetGrants(const std::vector<NetGrant>& grants) {
 }
 
 bool NetGrants::covers(const NetAddress& address) const {
-    return std::ranges::any_of(ranges_, [&](const Range& each) {
-        return (each.port == 0 || each.port == address.port) && in_range(address.bytes, each.bytes, each.bits);
-    });
+    return std::ranges::any_of(ranges_,
+                               [&](const Range& each) {
+                                   return (each.port == 0 || each.port == address.port) &&
+                                          in_range(address.bytes, each.bytes, each.bits);
+                               }) ||
+           std::ranges::any_of(names_, [&](const Name& each) {
+               return (each.port == 0 || each.port == address.port) && each.addresses->has(address);
+           });
 }
 
 bool NetGrants::covers_unix_path(const std::string& canonical) const {

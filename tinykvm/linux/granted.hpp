@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,7 +17,7 @@ struct NetGrant {
     enum class Kind {
         range,     // addresses whose first `bits` bits equal those of `bytes`
         own_host,  // this host's own addresses, including loopback
-        name,      // a host name, resolved when a policy is made
+        name,      // a host name, looked up when somebody connects (NameAddresses)
         unix_path, // a path and everything beneath it
         unix_name, // an abstract name
     };
@@ -50,7 +51,7 @@ struct Granted {
 class NetGrants {
 public:
     NetGrants() = default;
-    // Resolves host names and looks up the host's own addresses, once.
+    // Looks up the host's own addresses, once.
     explicit NetGrants(const std::vector<NetGrant>& grants);
 
     bool covers(const NetAddress& address) const;
@@ -63,12 +64,17 @@ private:
         unsigned bits = 0;
         std::uint16_t port = 0;
     };
+    struct Name {
+        std::shared_ptr<const NameAddresses> addresses;
+        std::uint16_t port = 0;
+    };
     std::vector<Range> ranges_;
+    std::vector<Name> names_;
     std::vector<std::string> unix_paths_, unix_names_;
 };
 
-// The address ranges that a grant covers; none for Unix sockets. A host name is resolved only with `resolve`.
-std::vector<NetGrant> ranges_of(const NetGrant& grant, bool resolve);
+// The address ranges that a grant covers; none for Unix sockets, and for host names other than localhost.
+std::vector<NetGrant> ranges_of(const NetGrant& grant);
 bool fits_unix_name(const std::string& name, const std::string& granted);
 bool in_range(const std::array<std::uint8_t, 16>& address, const std::array<std::uint8_t, 16>& range, unsigned bits);
 

@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netdb.h>
 #include <netinet/in.h>
 
 #include <algorithm>
@@ -40,17 +39,7 @@ std::vector<NetAddress> addresses_of(const std::string& host) {
         return {from_ipv4(four)};
     if (inet_pton(AF_INET6, host.c_str(), &six) == 1)
         return {from_ipv6(six)};
-    std::vector<NetAddress> result;
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* list = nullptr;
-    if (getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0)
-        return result;
-    for (const addrinfo* item = list; item; item = item->ai_next)
-        if (const auto address = net_address(item->ai_addr, item->ai_addrlen))
-            result.push_back(*address);
-    freeaddrinfo(list);
-    return result;
+    return {};
 }
 
 bool NetAddress::is_ipv4() const { return std::equal(kMapped.begin(), kMapped.end(), bytes.begin()); }
@@ -112,9 +101,13 @@ NetRules::NetRules(const std::vector<NetRule>& rules, std::vector<std::string>& 
             continue;
         }
         const auto addresses = addresses_of(rule.host);
-        if (addresses.empty())
-            warnings.push_back(
-                fmt::format("\"{}\" in a network permission has no address: nothing is allowed by it", rule.host));
+        if (addresses.empty()) {
+            names_.push_back({std::make_shared<const NameAddresses>(rule.host), rule.port});
+            if (!names_.back().addresses->has_any())
+                warnings.push_back(fmt::format(
+                    "\"{}\" in a network permission has no address: nothing is allowed by it until it has one",
+                    rule.host));
+        }
         for (NetAddress address : addresses) {
             address.port = rule.port;
             rules_.push_back({false, address});
@@ -123,15 +116,19 @@ NetRules::NetRules(const std::vector<NetRule>& rules, std::vector<std::string>& 
 }
 
 bool NetRules::allows(const NetAddress& address) const {
-    return std::any_of(rules_.begin(), rules_.end(), [&](const Rule& rule) {
-        if (rule.address.port != 0 && rule.address.port != address.port)
-            return false;
-        if (rule.any || rule.address.bytes == address.bytes)
-            return true;
-        if (!rule.address.is_any())
-            return false;
-        return !rule.address.is_ipv4() || address.is_ipv4();
-    });
+    return std::any_of(rules_.begin(), rules_.end(),
+                       [&](const Rule& rule) {
+                           if (rule.address.port != 0 && rule.address.port != address.port)
+                               return false;
+                           if (rule.any || rule.address.bytes == address.bytes)
+                               return true;
+                           if (!rule.address.is_any())
+                               return false;
+                           return !rule.address.is_ipv4() || address.is_ipv4();
+                       }) ||
+           std::ranges::any_of(names_, [&](const Name& name) {
+               return (name.port == 0 || name.port == address.port) && name.addresses->has(address);
+           });
 }
 
 } // namespace tinykvm
