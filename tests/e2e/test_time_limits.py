@@ -86,7 +86,7 @@ def test_what_uses_too_much_cpu_time_ends_though_bytes_move(mode: list[str]) -> 
             assert reply == b"", reply
         wait_until(lambda: "used more than 0.5 s of CPU (--max-request-cpu)" in server.err, "the log says which limit")
         reply = all_until_reset(server, "/pour")
-        assert 0 < reply.count(b"more ") <= 30, reply
+        assert 0 < reply.count(b"more ") < 100, reply  # each takes 20 ms by the program's clock
         assert ask(server, "/sleep/700")[0].endswith(b"fine..")  # sleep is not CPU time
         assert server.stop().status == 0
 
