@@ -135,4 +135,6 @@ TEST_CASE("while one thread asks, the last answer serves the others") {
     CHECK(has);
 }
 
-TEST_CASE("the host's name service") { CHECK_FALSE(ask_name_service("localhost").value_or(std::vector<NetAddress>{}).empty()); }
+TEST_CASE("the host's name service") {
+    CHECK_FALSE(ask_name_service("localhost").value_or(std::vector<NetAddress>{}).empty());
+}
