@@ -51,7 +51,7 @@ constexpr OptionSpec kTable[] = {
     {.name = "clock", .kind = Kind::text, .group = kOptions, .value = "pauses|continues", .fallback = "pauses",
      .help = "monotonic clock between image and request"},
     {.name = "fork", .kind = Kind::text, .group = kOptions, .value = "auto|follow|always|refuse", .fallback = "auto",
-     .help = "whether a child goes on in its place"},
+     .help = "a child goes on in its place"},
     {.name = "cpu", .kind = Kind::text, .group = kOptions, .value = "native|x86-64-v2|x86-64-v3|x86-64-v4",
      .fallback = "native", .help = "CPU features to show", .without_effect = kSnaprun},
     {.name = "code-as-is", .group = kOptions, .help = "for programs that check their own code: "
