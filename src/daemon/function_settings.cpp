@@ -143,6 +143,9 @@ FunctionSettings function_settings(std::string_view manifest) {
             fail("function.ephemeral", "true or false");
         settings.kept = !ephemeral->get<bool>();
     }
+    if (settings.kept && child(&top, "max-request-cpu"))
+        misplaced("max-request-cpu", "limits the requests of a machine that is reset after each; one with "
+                                     "function.ephemeral = false serves many at once");
     if (const auto concurrency = whole(scale, "concurrency", 1, 256); concurrency && !settings.kept)
         fail("function.scale.concurrency", "absent unless function.ephemeral = false: a machine that is reset serves "
                                            "one request at a time");

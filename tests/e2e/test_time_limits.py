@@ -99,8 +99,9 @@ def test_each_request_of_a_connection_has_the_cpu_time_anew() -> None:
 
 
 def test_a_machine_that_keeps_its_state_has_no_limit_on_a_requests_cpu_time(tmp_path) -> None:
-    ended = kvmserver("run", "--max-request-cpu", "1", "--allow-all", harness.GUESTS / "patience", "0")
-    assert ended.status == 2 and ended.err.startswith("kvmserver: --max-request-cpu needs -e or --http:"), ended.err
+    for words in (["run", "--allow-all", harness.GUESTS / "patience", "0"], ["snaprun", tmp_path / "none.snap"]):
+        ended = kvmserver(words[0], "--max-request-cpu", "1", *words[1:])
+        assert ended.status == 2 and ended.err.startswith("kvmserver: --max-request-cpu needs -e or --http:"), ended.err
     (tmp_path / "kvmserver.toml").write_text('max-request-cpu = 1\n[run]\nprogram = "x"\n[function]\nephemeral = false\n')
     ended = kvmserver("deploy", "--dry-run", cwd=tmp_path)
     assert ended.status == 2 and "kvmserver.toml:1: max-request-cpu limits the requests of a machine that is reset" in ended.err, ended.err

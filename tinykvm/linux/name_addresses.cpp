@@ -58,7 +58,7 @@ void NameAddresses::ask() const {
     if (answer)
         addresses_ = std::move(*answer);
     fresh_until_ns_ = now + (answer ? kFreshNs : kUnansweredNs);
-    not_before_ns_ = now + kSoonestNs;
+    not_before_ns_ = now + (answer ? kSoonestNs : kFreshNs);
 }
 
 bool NameAddresses::has(const NetAddress& address) const {

@@ -23,7 +23,8 @@ public:
     NameAddresses(std::string host, LookUp look_up, Now now);
 
     // Whether it is one of the name's addresses, whatever its port. An answer serves for ten seconds. An address that
-    // is not among them causes a look-up, but at most one a second. Without an answer the last one serves on.
+    // is not among them causes a look-up, but at most one a second. Without an answer the last one serves on; the next
+    // look-up is after a minute, for an address that is not known after ten seconds.
     bool has(const NetAddress& address) const;
     bool has_any() const; // looks up, if that is due
 

@@ -140,6 +140,10 @@ MachineJob prepare(unsigned command, const Invocation& invocation, Context& cont
 
     MachineJob job;
     job.options = options_from(settings, context.folder, context.cpus);
+    if (command != kSnapshot && invocation.settings.contains("max-request-cpu") && !job.options.ephemeral)
+        throw tinykvm::UserError(tinykvm::ExitCode::usage,
+                                 "--max-request-cpu needs -e or --http: a machine that keeps its state serves many "
+                                 "requests at once");
     if (context.events)
         tell_events(job.options, *context.events);
     job.options.hidden = own_folders(job.options, context);

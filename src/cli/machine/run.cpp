@@ -22,11 +22,6 @@ int run(const MachineAction& action, const Invocation& invocation, Context& cont
         throw tinykvm::UserError(tinykvm::ExitCode::usage,
                                  "--gdb excludes -e, --http and -t above 1: it debugs one machine, which keeps its "
                                  "state; to debug a request: kvmserver debug");
-    if (const auto cpu = invocation.settings.find("max-request-cpu");
-        cpu != invocation.settings.end() && !cpu->second.from_file() && !job.options.ephemeral)
-        throw tinykvm::UserError(tinykvm::ExitCode::usage,
-                                 "--max-request-cpu needs -e or --http: a machine that keeps its state serves many "
-                                 "requests at once");
     return action(job.options);
 }
 

@@ -39,6 +39,7 @@ public:
             fail(*node, "function must be a table");
         if (!node)
             return;
+        top_ = &top;
         read_function(*node->as_table());
         read_protocol(top, *node->as_table());
     }
@@ -94,9 +95,6 @@ private:
             warmup && manifest_.tcp && warmup->value<std::int64_t>() != std::int64_t{0})
             fail(*warmup, "warmup sends HTTP requests, which a function with protocol = \"tcp\" does not answer; "
                           "leave it out");
-        if (const toml::node* cpu = top.get("max-request-cpu"); cpu && manifest_.kept)
-            fail(*cpu, "max-request-cpu limits the requests of a machine that is reset after each; one with "
-                       "ephemeral = false serves many at once; remove one of them");
         const toml::table* const own = top["snapshot"].as_table();
         if (const toml::node* hook =
                 own && own->get("before-snapshot") ? own->get("before-snapshot") : top.get("before-snapshot");
@@ -213,6 +211,8 @@ private:
             for (const auto& [key, value] : from)
                 if (what.starts_with(fmt::format("{}{} ", prefix, key.str())))
                     node = &value;
+            if (const toml::node* at_top = top_ ? top_->get(what.substr(0, what.find(' '))) : nullptr)
+                node = at_top;
             fail(*node, error.what());
         }
     }
@@ -242,6 +242,7 @@ private:
     }
 
     Manifest& manifest_;
+    const toml::table* top_ = nullptr; // the whole file
     std::string after_restore_;
 };
 

@@ -95,6 +95,17 @@ TEST_CASE("without an answer the last one serves on") {
     CHECK_FALSE(name.has(at("10.0.0.1")));
 }
 
+TEST_CASE("while nothing answers, an unknown address is asked for every ten seconds") {
+    NameService world;
+    world.answer = std::nullopt;
+    const NameAddresses name = world.name();
+    for (unsigned i = 0; i < 19; ++i) {
+        CHECK_FALSE(name.has(at("10.0.0.1")));
+        world.pass(1);
+    }
+    CHECK(world.asked == 2);
+}
+
 TEST_CASE("while one thread asks, the last answer serves the others") {
     std::mutex mutex;
     std::condition_variable changed;
