@@ -107,6 +107,9 @@ void info(Call& call) {
         const std::string kvm = kvm_problem(), store = store_problem(call.api.source());
         object["kvm"] = kvm.empty() ? "ok" : kvm;
         object["store"]["state"] = store.empty() ? "ok" : store;
+        json& disk = object["store"]["disk"];
+        if (disk.contains("total_bytes"))
+            disk["kept_free_bytes"] = call.api.uploads().kept_free(disk["total_bytes"]);
     }
     if (const daemon::Control* control = call.api.options().control) {
         const daemon::DaemonInfo daemon = control->info();

@@ -34,13 +34,17 @@ void UploadQuota::require_size(const Principal& who, std::uint64_t bytes) const 
                       "the server's operator can raise that: serve --token-uploads");
 }
 
+std::uint64_t UploadQuota::kept_free(std::uint64_t total_bytes) const {
+    return limits_.keep_free.value_or(std::min<std::uint64_t>(std::uint64_t{1} << 30, total_bytes / 20));
+}
+
 void UploadQuota::require_free(store::Store& store, std::uint64_t bytes) const {
     struct statvfs disk {};
     if (::fstatvfs(store.folder().fd(), &disk) != 0)
         tinykvm::throw_errno("statvfs " + store.folder().full(""));
     const std::uint64_t free = std::uint64_t{disk.f_bavail} * disk.f_frsize;
     const std::uint64_t total = std::uint64_t{disk.f_blocks} * disk.f_frsize;
-    const std::uint64_t kept = limits_.keep_free.value_or(std::min<std::uint64_t>(std::uint64_t{1} << 30, total / 20));
+    const std::uint64_t kept = kept_free(total);
     if (free < kept || free - kept < bytes)
         throw Refused(507, "disk-full",
                       fmt::format("{} more need to be stored, {} are free and {} stay free", size_text(bytes),

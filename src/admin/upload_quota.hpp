@@ -27,6 +27,8 @@ public:
     store::UploadInfo create(store::Store& store, const Principal& who, std::uint64_t size, const Digest& digest);
     // Throws Refused unless an upload may expand to a file of that size, with room on the disk.
     void require_room(store::Store& store, const Principal& who, std::uint64_t bytes) const;
+    // What uploads leave free on a file system of this size.
+    std::uint64_t kept_free(std::uint64_t total_bytes) const;
 
 private:
     void require_free(store::Store& store, std::uint64_t bytes) const;

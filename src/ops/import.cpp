@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "src/ops/piece_verifier.hpp"
 #include "src/snapshot/format.hpp"
 #include "src/store/snapshots/importer.hpp"
 #include "src/store/snapshots/stored_snapshot.hpp"
@@ -32,10 +33,10 @@ void read_fully(int fd, std::span<std::byte> bytes, std::uint64_t offset, const 
 
 } // namespace
 
-DigestedFile::DigestedFile(const std::filesystem::path& path)
-    : path_(path), bytes_(open_file_source(path)->size()),
-      digest_(std::async(std::launch::async, [path] { return sha256_of_file(open_file(path).get(), path.string()); })) {
-}
+DigestedFile::DigestedFile(const std::filesystem::path& path, Origin origin)
+    : path_(path), origin_(origin), bytes_(open_file_source(path)->size()),
+      digest_(std::async(origin == Origin::made_now ? std::launch::deferred : std::launch::async,
+                         [path] { return sha256_of_file(open_file(path).get(), path.string()); })) {}
 
 CutFile::CutFile(const std::filesystem::path& file) : reader_(SnapshotReader::open(file)) {
     const tinykvm::UniqueFd fd = open_file(file);
@@ -71,23 +72,28 @@ Imported import_pieces(store::Store& store, int file, const std::vector<std::uin
     return {std::move(hold), importer.size(), importer.new_bytes()};
 }
 
-Imported import_snapshot(store::Store& store, const DigestedFile& digested) {
+Imported import_snapshot(store::Store& store, const DigestedFile& digested, const Progress& progress) {
     const std::filesystem::path& path = digested.path();
     const tinykvm::UniqueFd file = open_file(path);
     // First the usual case of a deploy that changes nothing but the function: the store has this very file.
-    if (auto hold = store::SnapshotHold::take(store, digested.digest())) {
-        const store::StoredSnapshot stored(store, hold->digest());
-        if (stored.size() == digested.bytes() && stored.holds(file.get()))
-            return {std::move(*hold), stored.size(), 0};
-    }
+    if (digested.origin() == DigestedFile::Origin::unknown)
+        if (auto hold = store::SnapshotHold::take(store, digested.digest())) {
+            const store::StoredSnapshot stored(store, hold->digest());
+            if (stored.size() == digested.bytes() && stored.holds(file.get()))
+                return {std::move(*hold), stored.size(), 0};
+        }
     const CutFile cut(path);
     store::Importer importer(store);
+    PieceVerifier verifier(cut);
     for (std::size_t i = 0; i < cut.pieces().size(); ++i) {
         const std::uint64_t known = importer.new_bytes();
         importer.put_part(file.get(), cut.pieces()[i].offset, cut.pieces()[i].length, path.string());
         if (importer.new_bytes() != known)
-            cut.verify(i);
+            verifier.add(i);
+        if (progress)
+            progress(importer.size(), digested.bytes());
     }
+    verifier.finish();
     auto hold = importer.commit();
     return {std::move(hold), importer.size(), importer.new_bytes()};
 }

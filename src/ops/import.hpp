@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <optional>
 #include <set>
@@ -18,13 +19,20 @@ namespace kvmserver::ops {
 // A regular file and its digest, which a thread computes from now on.
 class DigestedFile {
 public:
-    DigestedFile(const std::filesystem::path& path); // NOLINT: a path is as good. Throws UserError
+    enum class Origin {
+        unknown,
+        made_now, // no store can have it: the digest is computed when it is asked for
+    };
+    // Throws UserError.
+    DigestedFile(const std::filesystem::path& path, Origin origin = Origin::unknown); // NOLINT: a path is as good
+    Origin origin() const { return origin_; }
     const std::filesystem::path& path() const { return path_; }
     std::uint64_t bytes() const { return bytes_; }
     Digest digest() const { return digest_.get(); } // waits for it; throws HostError
 
 private:
     std::filesystem::path path_;
+    Origin origin_;
     std::uint64_t bytes_ = 0;
     std::shared_future<Digest> digest_;
 };
@@ -54,9 +62,11 @@ struct Imported {
     std::uint64_t bytes = 0, new_bytes = 0;
 };
 
+using Progress = std::function<void(std::uint64_t done, std::uint64_t all)>; // bytes
+
 // Checks the snapshot and stores its pieces. Pieces that the store has are only compared with it. Throws UserError
 // (bad_snapshot).
-Imported import_snapshot(store::Store& store, const DigestedFile& file);
+Imported import_snapshot(store::Store& store, const DigestedFile& file, const Progress& progress = {});
 // Stores a snapshot that was examined already. `pieces` are the lengths of all its pieces, in order. `name` is for
 // messages. Throws UserError (bad_snapshot) if the file has changed since.
 Imported import_pieces(store::Store& store, int file, const std::vector<std::uint64_t>& pieces, const std::string& name,

@@ -51,6 +51,18 @@ def alter(path: pathlib.Path) -> None:
         file.write(bytes([last ^ 1]))
 
 
+def test_the_command_itself_writes_into_the_store(store, serve, snap) -> None:
+    daemon = serve()
+    size = snap.stat().st_size
+    before = io(daemon.popen.pid)
+    command = deploy(store, snap, "one")
+    after = io(daemon.popen.pid)
+    assert size <= command["wchar"] < size + MARGIN, command
+    assert after["wchar"] - before["wchar"] < MARGIN, (before, after)
+    assert daemon.text("one", "/") != ""
+    assert store("verify").status == 0
+
+
 def test_the_file_is_read_once_and_nothing_of_it_is_written(store, serve, snap) -> None:
     daemon = serve()
     store.deploy(snap, "one")

@@ -58,6 +58,27 @@ def test_a_function_goes_live_within_its_walls(rights, folder, program, as_user)
         assert not store.exists() or list(store.iterdir()) == [], "the store is hidden"
 
 
+def test_root_leaves_no_file_of_its_own_in_a_users_store(folder, program, as_user) -> None:
+    for part in (folder, *folder.parents):
+        part.chmod(stat.S_IMODE(part.stat().st_mode) | 0o005)
+    home = folder / "home"
+    home.mkdir()
+    os.chown(home, int(USER), int(USER))
+    made = kvmserver("snapshot", "--allow-listen", "-o", folder / "a.snap", *harness.arguments_of(program("c-epoll"), harness.free_port()))
+    assert made.status == 0, made
+    port = harness.free_port()
+    env = {**harness.BASE_ENVIRONMENT, "HOME": str(home)}
+    daemon = serving.Process([*as_user, str(harness.KVMSERVER), "serve", "--store", str(home / "store"), "--listen", f"127.0.0.1:{port}"],
+                             str(home), env)  # fmt: skip
+    with contextlib.closing(daemon):
+        harness.wait_until(lambda: "Serving " in daemon.out, "the daemon serves")
+        done = kvmserver("deploy", "--store", home / "store", "--name", "a", folder / "a.snap")
+        assert done.status == 0 and "a v1 live" in done.out, done
+        assert serving.ask(port, "a", "/").status == 200
+        others = [path for path in (home / "store").rglob("*") if path.lstat().st_uid != int(USER)]
+        assert not others
+
+
 def words_of(pid: int) -> bytes:
     return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
 

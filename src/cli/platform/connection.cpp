@@ -49,14 +49,15 @@ PublicUrl Connection::public_url(const std::string& route) {
 std::unique_ptr<Connection> connect(const Invocation& invocation, Context& context) {
     const bool quiet = flag(invocation, "quiet");
     if (auto server = chosen_server(invocation))
-        return connect_there(std::move(*server), quiet, context);
-    const auto socket = admin::default_socket(store_path(invocation, context));
+        return connect_there(std::move(*server), {}, quiet, context);
+    const std::filesystem::path store = store_path(invocation, context);
+    const auto socket = admin::default_socket(store);
     if (admin::connect_unix(socket)) {
         remote::Server server;
         server.socket = socket;
         if (const auto seconds = timeout(invocation))
             server.timeout_seconds = *seconds;
-        return connect_there(std::move(server), quiet, context);
+        return connect_there(std::move(server), store, quiet, context);
     }
     return connect_here(invocation, context);
 }

@@ -247,7 +247,7 @@ std::optional<Pushed> warm_up(const Invocation& invocation, Connection& platform
         std::optional<Pushed> pushed;
         if (file.warmed(context)) {
             require_unique(invocation, file, context);
-            pushed = push(platform, file.path(), flag(invocation, "quiet"), context);
+            pushed = push(platform, file.digested(), flag(invocation, "quiet"), context);
         }
         platform.call("PUT", target,
                       {{"snapshot", pushed ? pushed->snapshot : snapshot}, {"compress_later", file.hurried()}});
@@ -291,7 +291,7 @@ int deploy(const Invocation& invocation, Context& context) {
         require_unique(invocation, file, context);
     if (!platform->serves())
         platform = connect(invocation, context); // a daemon that was starting may serve by now
-    Pushed pushed = push(*platform, digested ? *digested : ops::DigestedFile(file.path()), quiet, context);
+    Pushed pushed = push(*platform, digested ? *digested : file.digested(), quiet, context);
     plan.body["snapshot"] = pushed.snapshot;
     json result = platform->call("PUT", plan.target(false), plan.body);
     for (const json& excess : result.at("clamped"))

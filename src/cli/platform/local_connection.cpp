@@ -13,6 +13,7 @@
 #include "src/admin/api.hpp"
 #include "src/cli/events/json_events.hpp"
 #include "src/cli/platform/platform.hpp"
+#include "src/cli/platform/progress.hpp"
 #include "src/daemon/health.hpp"
 #include "src/ops/import.hpp"
 #include "src/ops/reference.hpp"
@@ -81,7 +82,8 @@ private:
 class Here final : public Connection {
 public:
     Here(const Invocation& invocation, Context& context)
-        : context_(context), source_(store_path(invocation, context), context), api_(source_, {}) {
+        : quiet_(flag(invocation, "quiet")), context_(context), source_(store_path(invocation, context), context),
+          api_(source_, {}) {
         if (const auto seconds = timeout(invocation))
             limit_.emplace(*seconds, context.events);
     }
@@ -98,7 +100,9 @@ public:
     bool serves() const override { return false; }
 
     Pushed push(const ops::DigestedFile& file) override {
-        ops::Imported imported = ops::import_snapshot(source_.make(), file);
+        ProgressBar bar("Storing", context_, quiet_);
+        ops::Imported imported =
+            ops::import_snapshot(source_.make(), file, [&](std::uint64_t at, std::uint64_t all) { bar.show(at, all); });
         Pushed pushed{"sha256:" + imported.hold.digest().hex(), imported.bytes, imported.new_bytes};
         api_.staged().add(std::move(imported.hold), 0);
         return pushed;
@@ -122,6 +126,7 @@ private:
                         source_.path().string()));
     }
 
+    const bool quiet_;
     Context& context_;
     LazyStore source_;
     admin::Api api_;

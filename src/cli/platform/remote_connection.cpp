@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
 
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/progress.hpp"
+#include "src/cli/version.hpp"
 #include "src/common/digest.hpp"
 #include "src/common/environment.hpp"
 #include "src/remote/remotes.hpp"
@@ -26,8 +28,8 @@ constexpr int kTries = 6; // of a download, without progress between them
 
 class There final : public Connection {
 public:
-    There(remote::Server server, bool quiet, Context& context)
-        : client_(std::move(server)), quiet_(quiet), context_(context) {}
+    There(remote::Server server, const std::filesystem::path& store, bool quiet, Context& context)
+        : client_(std::move(server)), store_(store), quiet_(quiet), context_(context) {}
 
     json call(const std::string& method, const std::string& target, const json& body) override {
         try {
@@ -42,6 +44,9 @@ public:
     }
 
     Pushed push(const ops::DigestedFile& file) override {
+        if (may_write_store(file.bytes()))
+            if (const auto stored = put_in_store(file))
+                return *stored;
         ProgressBar bar("Uploading", context_, quiet_);
         const remote::Uploaded done =
             remote::upload(client_, file, [&](std::uint64_t at, std::uint64_t all) { bar.show(at, all); });
@@ -88,7 +93,41 @@ public:
     std::string server() const override { return client_.other_host(); }
 
 private:
+    // Whether this process may write a file into the daemon's store: it would belong to the right user, both sides know
+    // the store's format, and the disk has the room that the daemon asks for.
+    bool may_write_store(std::uint64_t bytes) {
+        struct stat info {};
+        if (store_.empty() || ::stat(store_.c_str(), &info) != 0 || info.st_uid != ::geteuid() || !store_exists(store_))
+            return false;
+        const json daemon = call("GET", "/v1/info", nullptr);
+        const json disk = daemon.value("store", json::object()).value("disk", json::object());
+        const auto free = disk.value("free_bytes", std::uint64_t{0}), kept = disk.value("kept_free_bytes", free);
+        return daemon.value("version", "") == version_number() && free > kept && free - kept >= bytes;
+    }
+
+    // Takes half the time of an upload: nothing goes through a socket, and each byte is read twice instead of seven
+    // times. Returns nothing if the daemon has another store than this process.
+    std::optional<Pushed> put_in_store(const ops::DigestedFile& file) {
+        const auto has = [this](const Digest& digest) {
+            const json asked{{"snapshot", "sha256:" + digest.hex()}, {"pieces", json::array()}};
+            return call("POST", "/v1/snapshots/missing", asked).value("present", false);
+        };
+        if (file.origin() == ops::DigestedFile::Origin::unknown && has(file.digest()))
+            return Pushed{"sha256:" + file.digest().hex(), file.bytes(), 0};
+        ProgressBar bar("Storing", context_, quiet_);
+        const auto store = open_store_at(store_, context_);
+        const ops::Imported imported =
+            ops::import_snapshot(*store, file, [&](std::uint64_t at, std::uint64_t all) { bar.show(at, all); });
+        const std::string digest = imported.hold.digest().hex();
+        // From here on the daemon keeps it until a function names it.
+        const json reply = call("POST", "/v1/uploads", {{"size", imported.bytes}, {"sha256", digest}});
+        if (!reply.value("complete", false))
+            return std::nullopt;
+        return Pushed{"sha256:" + digest, imported.bytes, imported.new_bytes};
+    }
+
     remote::Client client_;
+    const std::filesystem::path store_;
     bool quiet_;
     Context& context_;
 };
@@ -181,8 +220,9 @@ std::optional<remote::Server> chosen_server(const Invocation& invocation) {
     return server;
 }
 
-std::unique_ptr<Connection> connect_there(remote::Server server, bool quiet, Context& context) {
-    return std::make_unique<There>(std::move(server), quiet, context);
+std::unique_ptr<Connection> connect_there(remote::Server server, const std::filesystem::path& store, bool quiet,
+                                          Context& context) {
+    return std::make_unique<There>(std::move(server), store, quiet, context);
 }
 
 } // namespace kvmserver::cli::platform

@@ -227,6 +227,10 @@ SnapshotFile::SnapshotFile(const Source& source, Talk talk, Context& context, Co
 
 SnapshotFile::~SnapshotFile() = default;
 
+ops::DigestedFile SnapshotFile::digested() const {
+    return {path_, made_ ? ops::DigestedFile::Origin::made_now : ops::DigestedFile::Origin::unknown};
+}
+
 bool SnapshotFile::warmed(Context& context) {
     const HeldSignals held;
     const std::unique_ptr<Warming> warming = std::move(warming_);

@@ -38,8 +38,9 @@ public:
                  WarmUp warm_up = WarmUp::first);
     ~SnapshotFile();
     const std::filesystem::path& path() const { return path_; } // valid in this process
-    bool hurried() const { return hurried_; }                   // it was compressed in a hurry
-    bool warms_up() const { return warming_ != nullptr; }       // warmed() is to be called
+    ops::DigestedFile digested() const;
+    bool hurried() const { return hurried_; }             // it was compressed in a hurry
+    bool warms_up() const { return warming_ != nullptr; } // warmed() is to be called
 
     // Warms the program up. Returns whether path() now is the warmed-up snapshot: a warm-up may help nothing.
     // Throws UserError if it fails, and Interrupted when nothing is left behind.

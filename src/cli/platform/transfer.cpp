@@ -27,7 +27,7 @@ int push_snapshot(const Invocation& invocation, Context& context) {
     const SnapshotFile file(source, talk(invocation), context);
     if (context.events)
         context.events->phase("upload");
-    const Pushed pushed = platform->push(file.path());
+    const Pushed pushed = platform->push(file.digested());
     if (flag(invocation, "json"))
         print_result(context,
                      {{"snapshot", pushed.snapshot}, {"bytes", pushed.bytes}, {"new_bytes", pushed.new_bytes}});

@@ -56,7 +56,8 @@ private:
     std::string own_path(const Digest& digest) const;
     using Take = std::function<void(std::span<const std::byte>)>;
     using Read = std::function<void(const Take&)>; // passes on a whole piece, part by part
-    void put(std::uint64_t length, const Read& read);
+    enum class Passes { alike, may_differ };       // over a piece: whether its bytes may change meanwhile
+    void put(std::uint64_t length, const Read& read, Passes passes);
     void put_copy(const Digest& digest, std::uint64_t length);
     void give_names(std::set<std::string>& folders);
 
@@ -69,6 +70,7 @@ private:
     std::map<Digest, std::uint64_t> own_; // files in our folder, with their lengths
     std::set<Digest> written_;            // those of own_ that are new files, not links
     std::set<Digest> altered_;            // chunks whose file in the store is damaged
+    std::vector<std::byte> buffer_;       // of put_part()
     std::uint64_t new_bytes_ = 0;
     bool finished_ = false, committed_ = false;
     bool met_damage_ = false; // put_known() read a damaged chunk: sum_ is wrong

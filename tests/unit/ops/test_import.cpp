@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -99,7 +100,27 @@ TEST_CASE("an import adds only what the store does not have") {
     CHECK(changed.new_bytes < changed.bytes);
 }
 
+TEST_CASE("a file that was made just now is stored as any other, and its progress is told") {
+    ImportWorld world;
+    const ops::DigestedFile file(world.file, ops::DigestedFile::Origin::made_now);
+    std::vector<std::uint64_t> told;
+    const auto tell = [&](std::uint64_t done, std::uint64_t all) {
+        CHECK(all == file.bytes());
+        told.push_back(done);
+    };
+    const ops::Imported first = ops::import_snapshot(world.store, file, tell);
+    CHECK(first.hold.digest() == file.digest());
+    CHECK(store::test::exported(world.store, first.hold.digest()) == read_file(world.file));
+    CHECK(told.size() > 3);
+    CHECK(std::ranges::is_sorted(told));
+    CHECK(told.back() == file.bytes());
+    const ops::Imported again = ops::import_snapshot(world.store, file); // it was there after all
+    CHECK(again.hold.digest() == first.hold.digest());
+    CHECK(again.new_bytes == 0);
+}
+
 TEST_CASE("a damaged snapshot is refused, whatever byte it is, and leaves nothing in the store") {
+    const auto origin = GENERATE(ops::DigestedFile::Origin::unknown, ops::DigestedFile::Origin::made_now);
     ImportWorld world;
     const Bytes sound = read_file(world.file);
     const store::test::TempFolder& folder = world.folder;
@@ -110,7 +131,7 @@ TEST_CASE("a damaged snapshot is refused, whatever byte it is, and leaves nothin
         Bytes damaged = sound;
         damaged[at] ^= std::byte{0x10};
         write_file(world.file, damaged);
-        const auto outcome = outcome_of([&] { ops::import_snapshot(world.store, world.file); });
+        const auto outcome = outcome_of([&] { ops::import_snapshot(world.store, {world.file, origin}); });
         CHECK(outcome.code == ExitCode::bad_snapshot);
         CHECK(outcome.message.find(world.file.string()) != outcome.message.npos);
     }
