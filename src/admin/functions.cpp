@@ -24,9 +24,6 @@ struct Wanted {
     daemon::FunctionSettings settings;
     bool clamp = false;
     std::optional<Digest> snapshot;
-    std::vector<ListenAddress> listen() const {
-        return settings.tcp ? settings.tcp->listen : std::vector<ListenAddress>{};
-    }
 };
 
 Wanted wanted(Call& call) {
@@ -76,7 +73,8 @@ std::vector<Excess> require_grants(Call& call, const Grants& grants, const Wante
     claims.machines = scale.max;
     claims.kept_machines = scale.min;
     claims.queue = scale.queue;
-    claims.listen = wanted.listen();
+    if (wanted.settings.tcp)
+        claims.listen = wanted.settings.tcp->listen;
     return grants.require(claims, wanted.clamp);
 }
 
@@ -134,8 +132,8 @@ void put_function(Call& call) {
             hold.emplace(take_snapshot(call, *wanted.snapshot));
         json reply = ops::change_json(wanted.plan, change);
         reply["clamped"] = claims_json(require_grants(call, grants, wanted));
-        if (wanted.plan.activate)
-            require_listening(call, wanted.plan.name, wanted.listen(), Claim::looks);
+        if (wanted.plan.activate && wanted.settings.tcp)
+            require_listening(call, wanted.plan.name, *wanted.settings.tcp, Claim::looks);
         if (functions)
             grants.require_totals(*call.api.source().get(), wanted.snapshot);
         call.reply(200, reply);
@@ -149,8 +147,8 @@ void put_function(Call& call) {
     const store::SnapshotHold hold = take_snapshot(call, *wanted.snapshot);
     const std::vector<Excess> clamped = require_grants(call, grants, wanted);
     grants.require_totals(call.store(), wanted.snapshot);
-    if (wanted.plan.activate)
-        require_listening(call, wanted.plan.name, wanted.listen(), Claim::looks);
+    if (wanted.plan.activate && wanted.settings.tcp)
+        require_listening(call, wanted.plan.name, *wanted.settings.tcp, Claim::looks);
     try_out(call, grants,
             {.function = wanted.plan.name,
              .snapshot = *wanted.snapshot,
@@ -162,8 +160,8 @@ void put_function(Call& call) {
     const ops::Deployed done = [&] {
         const std::lock_guard one(call.api.deploys()); // of two concurrent deploys the second counts the first
         grants.require_totals(call.store(), wanted.snapshot);
-        if (wanted.plan.activate)
-            require_listening(call, wanted.plan.name, wanted.listen(), Claim::keeps);
+        if (wanted.plan.activate && wanted.settings.tcp)
+            require_listening(call, wanted.plan.name, *wanted.settings.tcp, Claim::keeps);
         return ops::deploy(wanted.plan, *wanted.snapshot, grants.own_text(), functions);
     }();
     if (wanted.plan.compress_later || wanted.plan.warms_up) // nothing may keep it once its successor is there

@@ -31,6 +31,8 @@ std::optional<daemon::TcpSettings> tcp_of(store::Functions& functions, const std
 std::string text_of(const std::optional<daemon::TcpSettings>& tcp) {
     if (!tcp)
         return "HTTP";
+    if (tcp->by_name)
+        return "TLS that is passed through";
     std::string text;
     for (const ListenAddress& address : tcp->listen)
         text += (text.empty() ? "" : ", ") + address.text();
@@ -39,8 +41,13 @@ std::string text_of(const std::optional<daemon::TcpSettings>& tcp) {
 
 } // namespace
 
-void require_listening(Call& call, const std::string& function, const std::vector<ListenAddress>& addresses,
-                       Claim claim) {
+void require_listening(Call& call, const std::string& function, const daemon::TcpSettings& tcp, Claim claim) {
+    const std::vector<ListenAddress>& addresses = tcp.listen;
+    if (const daemon::Control* control = call.api.options().control; control && tcp.by_name && !control->info().tls)
+        throw store::Conflict(
+            fmt::format("{} has protocol = \"tls-passthrough\", and this daemon serves without TLS: start "
+                        "it with kvmserver serve --tls",
+                        function));
     if (addresses.empty())
         return;
     if (store::Store* store = call.api.source().get()) {
@@ -49,9 +56,9 @@ void require_listening(Call& call, const std::string& function, const std::vecto
             if (other.name == function)
                 continue;
             for (const store::Live& live : other.live)
-                if (const auto tcp = tcp_of(functions, other.name, live.version))
+                if (const auto theirs = tcp_of(functions, other.name, live.version))
                     for (const ListenAddress& address : addresses)
-                        if (std::ranges::any_of(tcp->listen, [&](const auto& its) { return its.overlaps(address); }))
+                        if (std::ranges::any_of(theirs->listen, [&](const auto& its) { return its.overlaps(address); }))
                             throw store::Conflict(fmt::format(
                                 "{} is taken by {}; choose another address", address.text(),
                                 // A tenant must not learn what others there are.
@@ -69,14 +76,15 @@ void require_listening(Call& call, const std::string& function, const std::vecto
         const auto tcp = tcp_of(functions, function, live[i].version);
         if (i == 0)
             first = tcp;
-        else if (tcp.has_value() != first.has_value() || (tcp && tcp->listen != first->listen))
+        else if (tcp.has_value() != first.has_value() ||
+                 (tcp && (tcp->listen != first->listen || tcp->by_name != first->by_name)))
             throw store::Conflict(
                 fmt::format("{0} v{1} is for {2}, v{3} for {4}: versions that share the traffic must be "
                             "for the same addresses",
                             function, live[0].version, text_of(first), live[i].version, text_of(tcp)));
     }
     if (first)
-        require_listening(call, function, first->listen, claim);
+        require_listening(call, function, *first, claim);
 }
 
 } // namespace kvmserver::admin

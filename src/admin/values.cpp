@@ -61,12 +61,12 @@ std::string unseen(Call& call, const store::VersionInfo& version, const std::str
                            name);
     else if (room && name.size() + 1 + value->size() >= *room)
         return fmt::format("{} does not reach the program: with its name it is longer than {} bytes{}{}", name,
-                           *room - 1, facts.tcp ? "" : ", so it needs ", facts.tcp ? "" : kHook);
+                           *room - 1, !facts.is_http() ? "" : ", so it needs ", !facts.is_http() ? "" : kHook);
     if (copies_environment(facts.program))
         return fmt::format("{} has copied its environment when it started, so {} stays for it what it was at its "
                            "boot{}{}",
-                           facts.program.substr(facts.program.rfind('/') + 1), name, facts.tcp ? "" : ": it needs ",
-                           facts.tcp ? "" : kHook);
+                           facts.program.substr(facts.program.rfind('/') + 1), name,
+                           !facts.is_http() ? "" : ": it needs ", !facts.is_http() ? "" : kHook);
     return {};
 }
 

@@ -89,24 +89,32 @@ std::string hook_path(const json* function, const char* hook) {
 }
 
 std::optional<TcpSettings> tcp_settings(const json& top, const json* function) {
-    const json* const protocol = child(function, "protocol");
-    if (protocol && *protocol != "http" && *protocol != "tcp")
-        fail("function.protocol", "\"http\" or \"tcp\"");
-    if (!protocol || *protocol == "http") {
-        for (const char* key : {"listen", "drain"})
-            if (child(function, key))
-                misplaced(fmt::format("function.{}", key), "is for functions with protocol = \"tcp\"");
+    const json* const given = child(function, "protocol");
+    const std::string protocol = !given ? "http" : given->is_string() ? given->get<std::string>() : "";
+    if (protocol != "http" && protocol != "tcp" && protocol != "tls-passthrough")
+        fail("function.protocol", "\"http\", \"tcp\" or \"tls-passthrough\"");
+    TcpSettings settings;
+    settings.by_name = protocol == "tls-passthrough";
+    if (protocol != "tcp" && child(function, "listen"))
+        misplaced("function.listen", "is for functions with protocol = \"tcp\"");
+    if (protocol == "http") {
+        if (child(function, "drain"))
+            misplaced("function.drain", "is for functions with protocol = \"tcp\" or \"tls-passthrough\"");
         return std::nullopt;
     }
-    if (child(function, "routes"))
+    if (!settings.by_name && child(function, "routes"))
         misplaced("function.routes", "is for HTTP functions; a function with protocol = \"tcp\" has function.listen");
     for (const char* key : {"health", "after-restore", "before-snapshot"})
         if (const json* hook = child(child(function, "hooks"), key); hook && *hook != "")
-            misplaced(fmt::format("function.hooks.{}", key),
-                      "is an HTTP request, which a function with protocol = \"tcp\" does not answer");
-    TcpSettings settings;
-    settings.listen = listen_addresses(child(function, "listen"));
+            misplaced(
+                fmt::format("function.hooks.{}", key),
+                fmt::format("is an HTTP request, which a function with protocol = \"{}\" does not answer", protocol)
+                    .c_str());
+    if (!settings.by_name)
+        settings.listen = listen_addresses(child(function, "listen"));
     settings.server_first = flag(child(&top, "server-first"), "server-first");
+    if (settings.by_name && settings.server_first)
+        misplaced("server-first", "excludes function.protocol = \"tls-passthrough\": a TLS client speaks first");
     settings.drain_ns = duration(function, "function.drain").value_or(settings.drain_ns);
     return settings;
 }

@@ -19,9 +19,10 @@ struct Scale {
     std::uint64_t queue_ns = 30'000'000'000; // longest wait; 0: no limit
 };
 
-// What `protocol = "tcp"` brings with it: every connection gets a clean machine.
+// What `protocol = "tcp"` and "tls-passthrough" bring with them: every connection gets a clean machine.
 struct TcpSettings {
-    std::vector<ListenAddress> listen;       // sorted, not empty
+    bool by_name = false;                    // "tls-passthrough": by the routes, for the host that a client asks for
+    std::vector<ListenAddress> listen;       // sorted; empty: by_name
     bool server_first = false;               // a machine is given at accept, not at the client's first byte
     std::uint64_t drain_ns = 30'000'000'000; // for connections of a version that is no longer live
     bool operator==(const TcpSettings&) const = default;

@@ -26,7 +26,13 @@ std::shared_ptr<FunctionVersion> share_of(const Destination* destination, std::u
     return nullptr;
 }
 
-bool serves_tcp(const Share& share) { return share.version && share.version->facts().given->tcp; }
+const TcpSettings* tcp_of(const Share& share) {
+    return share.version && share.version->facts().given->tcp ? &*share.version->facts().given->tcp : nullptr;
+}
+
+bool has_addresses(const Share& share) { return tcp_of(share) && !tcp_of(share)->by_name; }
+
+bool passes_tls(const Share& share) { return tcp_of(share) && tcp_of(share)->by_name; }
 
 bool has(const Destination* destination, const FunctionVersion& version) {
     return destination && std::ranges::any_of(destination->shares,
@@ -123,7 +129,7 @@ void FunctionTable::take(const store::ServedFunction& function, Refresh& refresh
         after->shares.push_back({std::move(made), version.percent});
     }
     after->shares.shrink_to_fit();
-    if (std::ranges::any_of(after->shares, serves_tcp)) // they are those of an HTTP version before
+    if (std::ranges::any_of(after->shares, has_addresses)) // they are those of an HTTP version before
         after->routes.clear();
     logs_.limit(function.name, log_bytes);
     if (refresh.all && !functions_.empty()) // only then it is asked who is missing
@@ -201,13 +207,18 @@ void FunctionTable::put_in_place(Refresh& refresh) {
 void FunctionTable::read_addresses(const std::vector<RoutingTable::Change>& changes) {
     bool same = true;
     for (const auto& [before, after] : changes) {
+        if (before)
+            passing_.erase(before->function);
+        if (after && std::ranges::any_of(after->shares, passes_tls))
+            passing_.insert(after->function);
         if (before && tcp_functions_.erase(before->function) > 0)
             same = false;
-        if (after && std::ranges::any_of(after->shares, serves_tcp)) {
+        if (after && std::ranges::any_of(after->shares, has_addresses)) {
             tcp_functions_[after->function] = after;
             same = false;
         }
     }
+    passes_tls_ = !passing_.empty();
     if (same)
         return;
     addresses_.clear();
@@ -215,7 +226,7 @@ void FunctionTable::read_addresses(const std::vector<RoutingTable::Change>& chan
     for (const auto& [name, place] : tcp_functions_) {
         std::map<ListenAddress, Destination> there;
         for (const Share& share : place->shares)
-            if (serves_tcp(share))
+            if (has_addresses(share))
                 for (const ListenAddress& address : share.version->facts().given->tcp->listen)
                     there[address].shares.push_back(share);
         for (auto& each : there) {
@@ -350,6 +361,11 @@ std::map<std::pair<std::string, std::uint64_t>, unsigned> FunctionTable::shares(
             if (share.version)
                 all[{place->function, share.version->facts().version}] = share.percent;
     return all;
+}
+
+std::shared_ptr<const Destination> FunctionTable::passing(std::string_view host) const {
+    auto found = routes_.find(host, "/");
+    return found && std::ranges::any_of(found->shares, kvmserver::daemon::passes_tls) ? found : nullptr;
 }
 
 TcpTable FunctionTable::addresses() const {

@@ -42,6 +42,9 @@ public:
     std::size_t size() const { return size_; } // functions
     // What is served at each address of TCP functions. An address that two functions have is that of the first by name.
     TcpTable addresses() const;
+    // Whether some function holds the key of its TLS connections itself, and the one that does for this host, or null.
+    bool has_tls_passthrough() const { return passes_tls_; }
+    std::shared_ptr<const Destination> passing(std::string_view host) const;
 
     enum class Read { nothing, some, all };
     // Reads of the store what has changed; all of it at the first call, if `anyhow`, or if too much has changed.
@@ -100,6 +103,7 @@ private:
     const std::function<void(const std::string&)> note_;
     RoutingTable routes_;
     std::atomic<std::size_t> size_{0};
+    std::atomic<bool> passes_tls_{false};
     mutable std::mutex mutex_; // guards the following
     std::int64_t seen_ = kNothing;
     std::int64_t last_change_ = 0; // store::Changes::last
@@ -109,6 +113,7 @@ private:
     SharedGiven last_given_;                                // for versions that have the same
     std::map<std::string, Faults> faults_;                  // by function
     std::map<std::string, Place> tcp_functions_;            // by name
+    std::set<std::string> passing_;                         // functions with protocol = "tls-passthrough"
     TcpTable addresses_;
     Faults address_faults_;
     mutable std::vector<std::pair<Identity, bool>> changes_;

@@ -149,8 +149,13 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
     read_table(false);
     const std::shared_ptr<FunctionVersion> version = version_for(request);
     if (const auto& tcp = version->facts().given->tcp)
-        throw store::Conflict(fmt::format("{} is no HTTP function but protocol = \"tcp\": connect to {}",
-                                          version->facts().name(), tcp->listen.front().text()));
+        throw store::Conflict(
+            tcp->by_name
+                ? fmt::format("{} is no HTTP function but protocol = \"tls-passthrough\": connect to one of its "
+                              "routes with TLS",
+                              version->facts().name())
+                : fmt::format("{} is no HTTP function but protocol = \"tcp\": connect to {}", version->facts().name(),
+                              tcp->listen.front().text()));
     const auto begin = Clock::now();
     const auto deadline = begin + std::chrono::microseconds(static_cast<std::int64_t>(request.timeout_seconds * 1e6));
     InvokeReply reply;

@@ -126,6 +126,14 @@ std::shared_ptr<const CeilingsFile> read_ceilings(const std::filesystem::path& p
     return std::make_shared<const CeilingsFile>(path.empty() ? CeilingsFile() : CeilingsFile::read(path));
 }
 
+// Of a function with protocol = "tls-passthrough": who asks for its host over HTTP, or over TLS for another host.
+request::Problem tls_of_its_own(const std::string& function) {
+    request::Problem problem = problem_for(request::Outcome::no_route, {});
+    problem.detail = fmt::format("{} holds the key of this host itself and is reached by TLS only.", function);
+    problem.hint = "The URL begins with https://, and the TLS client names this host (SNI).";
+    return problem;
+}
+
 const RequestLease* lease_of(const http::RequestRecord& record) {
     return static_cast<const RequestLease*>(record.lease);
 }
@@ -156,7 +164,7 @@ Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd>
           [this] { return ceilings_.load(); }, [](const std::string& line) { log_line("kvmserver: " + line); }),
       front_(front_options(options_), *this, this),
       tcp_sockets_(std::move(tcp_sockets), [](const std::string& line) { log_line("kvmserver: " + line); }),
-      tcp_(tcp_sockets_, pool_, front_.places(),
+      tcp_(tcp_sockets_, pool_, front_.places(), [this](std::string_view host) { return table_.passing(host); },
            {[this](const TcpRecord& record) { finished(record); }, [this](http::Refusal why) { refused(why); }}),
       recompressor_(options_.store, {.mode = options_.jail.mode}, *options_.examinations,
                     [](const std::string& line) { log_line("kvmserver: " + line); }) {
@@ -170,8 +178,14 @@ Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd>
                                                        [](const std::string& line) { log_line("kvmserver: " + line); });
         front_.use_certificate(certificates_->context());
     }
+    if (options_.tls)
+        front_.pass_through({.any = [this] { return table_.has_tls_passthrough(); },
+                             .has = [this](std::string_view host) { return table_.passing(host) != nullptr; },
+                             .take = tcp_.adopter()});
     front_.add_listener(std::move(listening), options_.tls);
     read_table(true);
+    if (!options_.tls && table_.has_tls_passthrough())
+        log_line("kvmserver: functions with protocol = \"tls-passthrough\" are not reached: start serve with --tls");
 }
 
 Service::~Service() = default;
@@ -298,6 +312,10 @@ std::unique_ptr<http::Lease> Service::connect(const http::RequestInfo& request,
         return nullptr;
     }
     const Given& given = *version->facts().given;
+    if (given.tcp) {
+        waiter->failed(tls_of_its_own(destination->function));
+        return nullptr;
+    }
     for (const auto& [hook, name] :
          {std::pair(&given.after_restore, "after-restore"), std::pair(&given.before_snapshot, "before-snapshot")})
         if (is_hook_request(request.head.method, request.head.path, *hook)) {
@@ -358,7 +376,7 @@ void Service::finished(const TcpRecord& record) {
     out.ms = now_ms();
     out.request_id = record.request_id;
     out.client_ip = record.client_ip;
-    out.method = "TCP";
+    out.method = record.passed_tls ? "TLS" : "TCP";
     out.path = record.address;
     out.outcome = request::log_word(record.outcome);
     out.bytes_in = record.bytes_in;

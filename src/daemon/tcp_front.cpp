@@ -53,6 +53,7 @@ struct TcpFront::Connection {
     explicit Connection(UniqueFd socket) : relay(std::move(socket)) {}
     Id id = 0;
     ListenAddress address; // where the client connected
+    std::string host;      // of TLS that is passed through; else ""
     TcpRelay relay;
     std::shared_ptr<FunctionVersion> version;
     std::string function, request_id, client_ip;
@@ -85,6 +86,10 @@ private:
 void TcpFront::Inbox::add(News one) {
     {
         const std::lock_guard lock(mutex);
+        if (closed)
+            return;
+        if (std::holds_alternative<http::PassedClient>(one.what))
+            ++open_count;
         news.push_back(std::move(one));
     }
     wake();
@@ -95,9 +100,9 @@ void TcpFront::Inbox::wake() const {
     (void)!::write(event.get(), &one, sizeof one);
 }
 
-TcpFront::TcpFront(TcpSockets& sockets, WorkerPool& pool, http::ConnectionTable& places, Told told)
-    : sockets_(sockets), pool_(pool), places_(places), told_(std::move(told)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      inbox_(std::make_shared<Inbox>()), room_(kRoom) {
+TcpFront::TcpFront(TcpSockets& sockets, WorkerPool& pool, http::ConnectionTable& places, Passing passing, Told told)
+    : sockets_(sockets), pool_(pool), places_(places), passing_(std::move(passing)), told_(std::move(told)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)), inbox_(std::make_shared<Inbox>()), room_(kRoom) {
     inbox_->event = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!epoll_ || !inbox_->event)
         tinykvm::throw_errno("epoll");
@@ -110,6 +115,14 @@ TcpFront::~TcpFront() {
     inbox_->wake();
     if (thread_.joinable())
         thread_.join();
+    std::vector<News> left; // closed without the lock: a place has its own
+    const std::lock_guard lock(inbox_->mutex);
+    inbox_->closed = true;
+    left.swap(inbox_->news);
+}
+
+std::function<void(http::PassedClient)> TcpFront::adopter() const {
+    return [inbox = inbox_](http::PassedClient client) { inbox->add({0, std::move(client)}); };
 }
 
 void TcpFront::start() {
@@ -129,7 +142,7 @@ void TcpFront::drain() {
 
 bool TcpFront::wait_drained(std::chrono::milliseconds patience) {
     std::unique_lock lock(drained_mutex_);
-    return drained_.wait_for(lock, patience, [this] { return closed_listeners_ && open_count_ == 0; });
+    return drained_.wait_for(lock, patience, [this] { return closed_listeners_ && inbox_->open_count == 0; });
 }
 
 void TcpFront::run() {
@@ -183,6 +196,10 @@ void TcpFront::take_news() {
         all.swap(inbox_->news);
     }
     for (News& news : all) {
+        if (auto* client = std::get_if<http::PassedClient>(&news.what)) {
+            adopt(std::move(*client));
+            continue;
+        }
         const auto found = connections_.find(news.id);
         if (found == connections_.end())
             continue;
@@ -194,9 +211,9 @@ void TcpFront::take_news() {
         } else if (connection.state == Connection::State::silent) { // it is to make room for others
             told_.refused(std::get<http::Refusal>(news.what));
             connections_.erase(found);
-            --open_count_;
+            one_less();
         } else {
-            connection.place->stay();
+            connection.place->stay(); // it has one: that asked it to give way
         }
     }
 }
@@ -244,7 +261,12 @@ void TcpFront::drain_old(const std::map<ListenAddress, TcpSockets::Open>& open) 
         if (connection->state == Connection::State::silent)
             continue; // it gets a live version
         const FunctionVersion::Facts& facts = connection->version->facts();
-        if (live.contains({facts.function, facts.version}))
+        const auto passing = connection->host.empty() ? nullptr : passing_(connection->host);
+        const bool stays = passing && std::ranges::any_of(passing->shares, [&](const Share& share) {
+                               return share.version && share.version->facts().function == facts.function &&
+                                      share.version->facts().version == facts.version;
+                           });
+        if (stays || live.contains({facts.function, facts.version}))
             connection->until.reset();
         else if (!connection->until)
             close_at(*connection, Clock::now() + std::chrono::nanoseconds(facts.given->tcp->drain_ns));
@@ -310,6 +332,23 @@ void TcpFront::accept_some(const ListenAddress& address) {
     }
 }
 
+TcpFront::Connection& TcpFront::add(UniqueFd socket, const sockaddr_storage& from,
+                                    std::unique_ptr<http::ConnectionTable::Place> place) {
+    auto made = std::make_unique<Connection>(std::move(socket));
+    Connection& connection = *made;
+    connection.id = next_id_++;
+    connection.request_id = ids_.request_id();
+    connection.client_port = port_of(from);
+    connection.place = std::move(place);
+    connection.accepted_ns = now_ns();
+    connections_.emplace(connection.id, std::move(made));
+    if (connection.place)
+        connection.place->on_give_way([inbox = inbox_, id = connection.id] {
+            inbox->add({id, http::Refusal::gave_way});
+        });
+    return connection;
+}
+
 void TcpFront::admit(const ListenAddress& address, UniqueFd socket, const sockaddr_storage& from) {
     ++accepted_;
     http::Refusal why{};
@@ -318,39 +357,71 @@ void TcpFront::admit(const ListenAddress& address, UniqueFd socket, const sockad
         return told_.refused(why); // closes it
     const int on = 1; // a program's small writes are to go out at once, as its own socket would with TCP_NODELAY
     ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    auto made = std::make_unique<Connection>(std::move(socket));
-    Connection& connection = *made;
-    connection.id = next_id_++;
+    ++inbox_->open_count;
+    Connection& connection = add(std::move(socket), from, std::move(place));
     connection.address = address;
-    connection.function = listeners_.at(address).open.destination->function;
-    connection.request_id = ids_.request_id();
     connection.client_ip = http::ip_text(from);
-    connection.client_port = port_of(from);
-    connection.place = std::move(place);
-    connection.accepted_ns = now_ns();
-    connections_.emplace(connection.id, std::move(made));
-    ++open_count_;
+    connection.function = listeners_.at(address).open.destination->function;
     connection.version = version_by_share(*listeners_.at(address).open.destination);
     if (!connection.version)
         return end(connection, Outcome::not_live, true);
     if (connection.version->facts().given->tcp->server_first)
         return submit(connection);
-    connection.place->on_give_way([inbox = inbox_, id = connection.id] { inbox->add({id, http::Refusal::gave_way}); });
     close_at(connection, Clock::now() + kSilent);
     watch_one(connection.relay.client(), token_of(connection.id, false), EPOLLIN, connection.client);
 }
 
+// Its first bytes are there, unread.
+void TcpFront::adopt(http::PassedClient client) {
+    ++accepted_;
+    sockaddr_storage from{};
+    socklen_t bytes = sizeof from;
+    (void)::getpeername(client.socket.get(), reinterpret_cast<sockaddr*>(&from), &bytes);
+    sockaddr_storage own{};
+    bytes = sizeof own;
+    if (::getsockname(client.socket.get(), reinterpret_cast<sockaddr*>(&own), &bytes) != 0)
+        own = {};
+    Connection& connection = add(std::move(client.socket), from, std::move(client.place));
+    connection.address.port = port_of(own);
+    connection.client_ip = std::move(client.ip);
+    connection.host = std::move(client.host);
+    const auto destination = destination_of(connection);
+    if (destination) {
+        connection.function = destination->function;
+        connection.version = version_by_share(*destination);
+    }
+    if (!connection.version || !connection.version->facts().given->tcp) // it has changed just now
+        return end(connection, Outcome::not_live, true);
+    submit(connection);
+}
+
+// What is live now where the client connected, or null.
+std::shared_ptr<const Destination> TcpFront::destination_of(const Connection& connection) const {
+    if (!connection.host.empty())
+        return passing_(connection.host);
+    const auto listener = listeners_.find(connection.address);
+    return listener == listeners_.end() ? nullptr : listener->second.open.destination;
+}
+
+void TcpFront::one_less() {
+    if (--inbox_->open_count == 0 && draining_) {
+        const std::lock_guard lock(drained_mutex_);
+        drained_.notify_all();
+    }
+}
+
 // Asks the pool for a machine.
 void TcpFront::submit(Connection& connection) {
-    connection.place->busy();
+    if (connection.place)
+        connection.place->busy();
     connection.asked_ns = now_ns();
     connection.until.reset();
     if (connection.state == Connection::State::silent && connection.client.events != 0) {
         if (!has_bytes(connection.relay.client()))
             return end(connection, Outcome::client_gone, false); // without a byte: no machine is needed
         // What is live may have changed since it was accepted.
-        if (const auto now = listeners_.find(connection.address); now != listeners_.end())
-            if (auto version = version_by_share(*now->second.open.destination))
+        if (const auto now = destination_of(connection))
+            if (auto version = version_by_share(*now))
                 connection.version = std::move(version);
     }
     connection.state = Connection::State::queued;
@@ -416,7 +487,8 @@ void TcpFront::end(Connection& connection, Outcome outcome, bool reset) {
     record.function = std::move(connection.function);
     record.request_id = std::move(connection.request_id);
     record.client_ip = std::move(connection.client_ip);
-    record.address = connection.address.text();
+    record.address = connection.host.empty() ? connection.address.text() : connection.host;
+    record.passed_tls = !connection.host.empty();
     record.outcome = outcome;
     record.bytes_in = connection.relay.bytes_in();
     record.bytes_out = connection.relay.bytes_out();
@@ -426,10 +498,7 @@ void TcpFront::end(Connection& connection, Outcome outcome, bool reset) {
     record.total_us = us_between(connection.accepted_ns, now);
     connections_.erase(connection.id);
     told_.finished(record);
-    if (--open_count_ == 0 && draining_) {
-        const std::lock_guard lock(drained_mutex_);
-        drained_.notify_all();
-    }
+    one_less();
 }
 
 } // namespace kvmserver::daemon

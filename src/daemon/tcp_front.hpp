@@ -1,4 +1,5 @@
-// Accepts the connections of TCP functions and gives each a clean machine.
+// Accepts the connections of TCP functions and gives each a clean machine; also those which the HTTP front passes on
+// for functions that hold the key of their TLS connections themselves.
 //
 // One thread does it all: accepts, waits for a client's first byte unless its program speaks first, asks the pool for a
 // machine, and moves the bytes. A function's process never gets a client's socket: it could be made to listen or to
@@ -23,6 +24,7 @@
 #include "src/daemon/worker_pool.hpp"
 #include "src/http/connection_table.hpp"
 #include "src/http/ids.hpp"
+#include "src/http/passthrough.hpp"
 
 namespace kvmserver::daemon {
 
@@ -30,7 +32,9 @@ namespace kvmserver::daemon {
 struct TcpRecord {
     std::shared_ptr<FunctionVersion> version; // null: none was live
     std::shared_ptr<Request> request;         // null: it never asked for a machine
-    std::string function, request_id, client_ip, address;
+    std::string function, request_id, client_ip;
+    std::string address; // that the client connected to; of passed TLS the host that it asked for
+    bool passed_tls = false;
     request::Outcome outcome = request::Outcome::ok;
     std::uint64_t bytes_in = 0, bytes_out = 0, queue_us = 0, exec_us = 0, total_us = 0;
 };
@@ -41,19 +45,24 @@ public:
         std::function<void(const TcpRecord&)> finished;
         std::function<void(http::Refusal)> refused;
     };
-    // All references must outlive this object. Both functions are called on its thread.
-    TcpFront(TcpSockets& sockets, WorkerPool& pool, http::ConnectionTable& places, Told told);
+    // The function that a TLS client is for, by the host that it asks for, or null.
+    using Passing = std::function<std::shared_ptr<const Destination>(std::string_view host)>;
+    // All references must outlive this object. The functions are called on its thread.
+    TcpFront(TcpSockets& sockets, WorkerPool& pool, http::ConnectionTable& places, Passing passing, Told told);
     ~TcpFront(); // cuts what is left
     TcpFront(const TcpFront&) = delete;
     TcpFront& operator=(const TcpFront&) = delete;
 
     void start();
+    // Takes connections from the HTTP front. Any thread may call it, also when this object is gone: it then closes
+    // them.
+    std::function<void(http::PassedClient)> adopter() const;
     void look(); // at the sockets, which have changed. Any thread.
     // Accepts no more connections. Clients that have said nothing have two seconds more for it.
     void drain();
     // Waits until no connection is left. Returns false if there are some after `patience`.
     bool wait_drained(std::chrono::milliseconds patience);
-    std::uint64_t open_connections() const { return open_count_; }
+    std::uint64_t open_connections() const { return inbox_->open_count; }
     std::uint64_t accepted() const { return accepted_; }
 
 private:
@@ -63,15 +72,17 @@ private:
     struct Connection;
     struct News { // about a connection, from another thread
         Id id = 0;
-        std::variant<tinykvm::UniqueFd, request::Problem, http::Refusal> what;
+        std::variant<tinykvm::UniqueFd, request::Problem, http::Refusal, http::PassedClient> what;
     };
     // What other threads leave for the loop. Answers hold it too: they may outlive this object.
     struct Inbox {
         void add(News news);
         void wake() const;
         tinykvm::UniqueFd event;
+        std::atomic<std::uint64_t> open_count{0}; // connections, with those in `news`
         std::mutex mutex;
         std::vector<News> news;
+        bool closed = false; // nobody reads the news
     };
     struct Watched {              // what epoll knows of a socket
         std::uint32_t events = 0; // 0: nothing
@@ -88,6 +99,11 @@ private:
     void take_sockets();
     void accept_some(const ListenAddress& address);
     void admit(const ListenAddress& address, tinykvm::UniqueFd socket, const sockaddr_storage& from);
+    Connection& add(tinykvm::UniqueFd socket, const sockaddr_storage& from,
+                    std::unique_ptr<http::ConnectionTable::Place> place);
+    void adopt(http::PassedClient client);
+    std::shared_ptr<const Destination> destination_of(const Connection& connection) const;
+    void one_less();
     void submit(Connection& connection);
     void connected(Connection& connection, tinykvm::UniqueFd machine);
     void move(Connection& connection);
@@ -102,11 +118,12 @@ private:
     TcpSockets& sockets_;
     WorkerPool& pool_;
     http::ConnectionTable& places_;
+    const Passing passing_;
     const Told told_;
     tinykvm::UniqueFd epoll_;
     const std::shared_ptr<Inbox> inbox_;
     std::atomic<bool> look_{true}, draining_{false}, stop_{false};
-    std::atomic<std::uint64_t> open_count_{0}, accepted_{0};
+    std::atomic<std::uint64_t> accepted_{0};
     std::mutex drained_mutex_;
     std::condition_variable drained_;
 

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
+#include <vector>
 
 #include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
 
+#include "src/http/client_hello.hpp"
 #include "src/http/exchange.hpp"
 #include "src/http/problem.hpp"
 #include "src/http/worker.hpp"
@@ -86,7 +89,11 @@ void Connection::give_way() {
 
 void Connection::run(Yield& yield) {
     deadline_.set_in(worker_.options().header_timeout);
-    const auto handshake = tls_ ? client_.start_tls(tls_, yield) : Stream::Handshake::done;
+    if (tls_ && worker_.passthrough().any && worker_.passthrough().any() && passed_on(yield))
+        return;
+    const auto handshake = interrupted() ? Stream::Handshake::failed
+                           : tls_        ? client_.start_tls(tls_, yield)
+                                         : Stream::Handshake::done;
     if (handshake == Stream::Handshake::done)
         serve(yield);
     else if (handshake == Stream::Handshake::plain_http)
@@ -95,6 +102,26 @@ void Connection::run(Yield& yield) {
     sending_.end();
     receiving_.end();
     client_.close();
+}
+
+// Whether a program that holds the key itself got the connection.
+bool Connection::passed_on(Yield& yield) {
+    std::vector<char> room(kMaxHello);
+    std::optional<std::string> host;
+    for (std::size_t seen = 0; !(host = server_name_of({room.data(), seen}));) {
+        error_code error;
+        client_.wait_input(static_cast<int>(seen + 1), error, yield);
+        const std::size_t before = std::exchange(seen, error || interrupted() ? 0 : client_.peek(room));
+        if (seen <= before) // it has closed its side, or its time is over
+            return false;
+    }
+    if (host->empty() || !worker_.passthrough().has(*host))
+        return false;
+    deadline_.end();
+    sending_.end();
+    receiving_.end();
+    worker_.passthrough().take({client_.release(), std::move(*host), client_ip_, std::move(place_)});
+    return true;
 }
 
 // OpenSSL has taken the beginning of the request, so its head is not known.

@@ -61,6 +61,7 @@ public:
 private:
     std::chrono::milliseconds drain_patience() const;
     void run(Yield& yield);
+    bool passed_on(Yield& yield);
     void serve(Yield& yield);
     void refuse_plain(Yield& yield);
     bool next_head(Yield& yield);

@@ -29,6 +29,8 @@ public:
 
     void use_certificate(TlsContext context) { tls_.set(std::move(context)); }
 
+    void pass_through(Passthrough passthrough) { shared_.passthrough = std::move(passthrough); }
+
     void add_listener(tinykvm::UniqueFd socket, bool tls) {
         acceptors_.push_back(std::make_shared<Acceptor>(
             workers_.front()->io(), std::move(socket), tls ? &tls_ : nullptr, table_, shared_.options.spare_unix,
@@ -95,6 +97,7 @@ void Front::use_certificate(const std::string& chain_file, const std::string& ke
     impl_->use_certificate(load_certificate(chain_file, key_file));
 }
 void Front::use_certificate(TlsContext context) { impl_->use_certificate(std::move(context)); }
+void Front::pass_through(Passthrough passthrough) { impl_->pass_through(std::move(passthrough)); }
 void Front::add_listener(tinykvm::UniqueFd socket, bool tls) { impl_->add_listener(std::move(socket), tls); }
 void Front::start() { impl_->start(); }
 void Front::drain() { impl_->drain(); }

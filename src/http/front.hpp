@@ -11,13 +11,12 @@
 
 #include "src/http/observer.hpp"
 #include "src/http/options.hpp"
+#include "src/http/passthrough.hpp"
 #include "src/http/tls.hpp"
 #include "src/http/upstream.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::http {
-
-class ConnectionTable; // connection_table.hpp
 
 class Front {
 public:
@@ -33,6 +32,8 @@ public:
     void use_certificate(const std::string& chain_file, const std::string& key_file);
     // The same with what load_certificate() or by_host() returned.
     void use_certificate(TlsContext context);
+    // Hands over TLS connections for some hosts as they arrive. Call before start().
+    void pass_through(Passthrough passthrough);
     // Adds a listening socket (TCP or AF_UNIX). Call before start().
     void add_listener(tinykvm::UniqueFd socket, bool tls = false);
     void start();

@@ -82,6 +82,26 @@ bool Stream::has_input() {
     return recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
+std::size_t Stream::peek(std::span<char> room) {
+    const ssize_t count = recv(socket_.native_handle(), room.data(), room.size(), MSG_PEEK | MSG_DONTWAIT);
+    return count > 0 ? static_cast<std::size_t>(count) : 0;
+}
+
+void Stream::wait_input(int bytes, error_code& error, Yield& yield) {
+    const auto wake_at = [this](int count) {
+        ::setsockopt(socket_.native_handle(), SOL_SOCKET, SO_RCVLOWAT, &count, sizeof count);
+    };
+    wake_at(bytes);
+    socket_.async_wait(Socket::wait_read, yield[error]);
+    if (socket_.is_open())
+        wake_at(1);
+}
+
+tinykvm::UniqueFd Stream::release() {
+    error_code ignored;
+    return tinykvm::UniqueFd(socket_.release(ignored));
+}
+
 bool Stream::broke() {
     int pending = 0;
     socklen_t size = sizeof pending;

@@ -39,8 +39,13 @@ public:
 
     std::uint64_t unsent(); // bytes in the kernel's queue that the peer has not acknowledged
     bool has_input();       // bytes have arrived that were not read yet
-    bool broke();           // whether an error is pending; clears it
-    void cancel();          // pending operations end with operation_aborted
+    // What has arrived, without reading it; as much as there is room for.
+    std::size_t peek(std::span<char> room);
+    // Waits until at least so many unread bytes are there, or no more will come.
+    void wait_input(int bytes, error_code& error, Yield& yield);
+    tinykvm::UniqueFd release(); // gives the socket away; without TLS only
+    bool broke();                // whether an error is pending; clears it
+    void cancel();               // pending operations end with operation_aborted
     void close();
     void close_hard(); // the peer sees a reset
     // Ends the sending direction, with TLS also by close_notify. May wait for the peer: set a deadline.

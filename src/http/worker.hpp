@@ -14,6 +14,7 @@
 #include "src/http/ids.hpp"
 #include "src/http/observer.hpp"
 #include "src/http/options.hpp"
+#include "src/http/passthrough.hpp"
 #include "src/http/stack_pool.hpp"
 
 namespace kvmserver::http {
@@ -24,6 +25,7 @@ struct Shared {
     const Options options;
     Upstream& upstream;
     Observer* observer;
+    Passthrough passthrough; // set before the start
     std::atomic<bool> draining = false;
     std::mutex mutex; // for `gone` only
     std::condition_variable gone;
@@ -49,6 +51,7 @@ public:
     asio::io_context& io() { return io_; }
     const Options& options() const { return shared_.options; }
     Upstream& upstream() { return shared_.upstream; }
+    const Passthrough& passthrough() const { return shared_.passthrough; }
     Ids& ids() { return ids_; }
     bool draining() const { return shared_.draining.load(std::memory_order_relaxed); }
     const std::atomic<bool>& draining_flag() const { return shared_.draining; }

@@ -132,6 +132,13 @@ DeployChange change_of(const DeployPlan& plan, store::Functions* functions) {
         change.routes = facts.routes;
     else if (!facts.tcp && (!change.now || (applies && was_tcp(*change.now))))
         change.routes = {Route::parse(plan.name + ".localhost")};
+    if (facts.tls_passthrough)
+        for (const Route& route : change.routes_after())
+            if (route.host.empty() || route.path != "/")
+                throw store::BadValue(
+                    fmt::format("route {} of a function with protocol = \"tls-passthrough\": it must be "
+                                "a host alone, since what a client asks for there is encrypted",
+                                route.text()));
     if (applies && plan.manifest) {
         change.env = change.now ? merged_env(*change.now, facts.env) : facts.env;
         if (change.now)

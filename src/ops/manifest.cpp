@@ -63,8 +63,11 @@ ManifestFacts manifest_facts(const std::string& text_of_manifest) {
         for (const json& route : *at)
             facts.routes->push_back(store::Route::parse(text(route, "function.routes")));
     }
-    if (const auto protocol = function->find("protocol"); protocol != function->end())
-        facts.tcp = text(*protocol, "function.protocol") == "tcp";
+    if (const auto protocol = function->find("protocol"); protocol != function->end()) {
+        const std::string named = text(*protocol, "function.protocol");
+        facts.tcp = named == "tcp";
+        facts.tls_passthrough = named == "tls-passthrough";
+    }
     if (const auto at = function->find("listen"); facts.tcp && at != function->end()) {
         if (!at->is_array())
             wrong("function.listen", "a list of strings");

@@ -17,7 +17,9 @@ struct ManifestFacts {
     std::map<std::string, std::string> env;
     std::string health, after_restore; // paths
     bool tcp = false;                  // protocol = "tcp"
+    bool tls_passthrough = false;      // protocol = "tls-passthrough"
     std::vector<ListenAddress> listen; // of a TCP function
+    bool is_http() const { return !tcp && !tls_passthrough; }
 };
 
 // Throws BadValue for anything that is not a JSON object, and for values of a wrong type or that the store rejects.

@@ -17,7 +17,7 @@ struct Manifest {
     std::string program;
     std::vector<std::string> args;
     std::string name; // "": not given
-    bool tcp = false; // protocol = "tcp"
+    bool http = true; // protocol = "http"
     std::optional<std::vector<store::Route>> routes;
     std::map<std::string, std::string> env;
     std::vector<std::string> secrets; // names

@@ -131,6 +131,23 @@ TEST_CASE("a TCP function names its addresses") {
     CHECK(plain->drain_ns == 30 * kSecond);
 }
 
+TEST_CASE("a function that passes TLS through has routes and no address") {
+    const auto tcp = function_settings(R"({"function":{"protocol":"tls-passthrough","drain":"1s",
+        "routes":["a.example"]}})")
+                         .tcp;
+    REQUIRE(tcp);
+    CHECK(tcp->by_name);
+    CHECK(tcp->listen.empty());
+    CHECK(tcp->drain_ns == kSecond);
+    CHECK(said_of(R"({"function":{"protocol":"tls-passthrough","listen":["127.0.0.1:1"]}})") ==
+          "function.listen is for functions with protocol = \"tcp\"");
+    CHECK(said_of(R"({"server-first":true,"function":{"protocol":"tls-passthrough"}})").find("server-first excludes") ==
+          0);
+    CHECK(said_of(R"({"function":{"protocol":"tls-passthrough","hooks":{"health":"/"}}})") ==
+          "function.hooks.health is an HTTP request, which a function with protocol = \"tls-passthrough\" does not "
+          "answer");
+}
+
 TEST_CASE("what does not go with a protocol is refused by its name") {
     const auto tcp = [](const std::string& more) {
         return said_of(R"({"function":{"protocol":"tcp","listen":["127.0.0.1:5432"])" + more + "}}");
@@ -145,12 +162,13 @@ TEST_CASE("what does not go with a protocol is refused by its name") {
     CHECK(tcp(R"(,"hooks":{"after-restore":"/"})").find("function.hooks.after-restore is an HTTP request") == 0);
     CHECK(tcp(R"(,"hooks":{"before-snapshot":"/"})").find("function.hooks.before-snapshot is an HTTP request") == 0);
     CHECK(tcp(R"(,"drain":"soon")").find("function.drain must be a time") == 0);
-    CHECK(said_of(R"({"function":{"protocol":"udp"}})") == "function.protocol must be \"http\" or \"tcp\"");
+    CHECK(said_of(R"({"function":{"protocol":"udp"}})") ==
+          "function.protocol must be \"http\", \"tcp\" or \"tls-passthrough\"");
     CHECK(said_of(R"({"function":{"protocol":6}})").find("function.protocol must") == 0);
     CHECK(said_of(R"({"function":{"protocol":"tcp"}})").find("function.protocol = \"tcp\" needs function.listen") == 0);
-    for (const char* key : {"listen", "drain"})
-        CHECK(said_of(R"({"function":{")" + std::string(key) + R"(":[]}})") ==
-              "function." + std::string(key) + " is for functions with protocol = \"tcp\"");
+    CHECK(said_of(R"({"function":{"listen":[]}})") == "function.listen is for functions with protocol = \"tcp\"");
+    CHECK(said_of(R"({"function":{"drain":"1s"}})") ==
+          "function.drain is for functions with protocol = \"tcp\" or \"tls-passthrough\"");
     CHECK(said_of(R"({"server-first":1,"function":{"protocol":"tcp","listen":["127.0.0.1:1"]}})") ==
           "server-first must be true or false");
     CHECK(listen("[]").find("function.listen must be an array of 1 to 16 addresses") == 0);
