@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "src/common/digest.hpp"
+#include "tinykvm/base/parallel.hpp"
 #include "tinykvm/machine/large_pages.hpp"
 #include "tinykvm/memory/dirty_pages.hpp"
 
@@ -63,8 +64,11 @@ std::vector<LargePageState> choose_large(const MachineImage& image, std::uint32_
             if (frame < hot)
                 append_frame(runs, frame);
         if (runs.size() == 1 && runs[0].count >= kWorthHot)
-            chosen.push_back({at.value, sha256(bytes_of(image, at, pages_of(image))).bytes, runs[0]});
+            chosen.push_back({at.value, {}, runs[0]});
     }
+    in_parallel(chosen.size(), [&](std::size_t i) {
+        chosen[i].sha256 = sha256(bytes_of(image, GuestVirt(chosen[i].at), pages_of(image))).bytes;
+    });
     return chosen;
 }
 

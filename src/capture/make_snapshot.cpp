@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <future>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -57,6 +58,11 @@ struct Made {
     std::size_t hot = 0;                 // pages
 };
 
+// Freeing a large image takes as long as copying it: beside what comes next.
+std::future<void> let_go(std::shared_ptr<MachineImage> image) {
+    return std::async([image = std::move(image)]() mutable { image.reset(); });
+}
+
 Made write_image(const Setup& setup, const Options& options, std::shared_ptr<MachineImage> from,
                  const std::string& file, const FolderCache& cache, const NoteLine& note) {
     tell_phase(options, {.name = "check", .what = "checking that a clean machine answers"});
@@ -65,7 +71,7 @@ Made write_image(const Setup& setup, const Options& options, std::shared_ptr<Mac
     from->working_set = std::move(trial.written);
     put_large_last(*from, trial.hot);
     const auto image = renumber(*from, in_order_of_chunks(*from, trial.hot));
-    from.reset();
+    const std::future<void> freed = let_go(std::move(from));
     std::vector<std::uint32_t> hot(trial.hot.size());
     std::iota(hot.begin(), hot.end(), 0);
     image->headroom = trial.headroom;
@@ -116,7 +122,8 @@ int make_snapshot(const Options& given) {
     OnImage on_cold;
     if (!options.early.file.empty())
         on_cold = [&](std::shared_ptr<MachineImage> image) {
-            write_image(*setup, options, std::move(image), options.early.file, cache, note);
+            auto made = write_image(*setup, options, std::move(image), options.early.file, cache, note);
+            const std::future<void> freed = let_go(std::move(made.image));
             options.early.written();
         };
     Taken taken = take_image(*setup, options, std::move(booted), on_cold);

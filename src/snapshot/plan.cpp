@@ -10,6 +10,7 @@
 
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/guest_addr.hpp"
+#include "tinykvm/base/parallel.hpp"
 #include "tinykvm/base/zero.hpp"
 
 namespace kvmserver {
@@ -22,40 +23,66 @@ std::span<const std::byte> page_of(std::span<const std::byte> memory, std::uint3
     return memory.subspan(std::size_t{frame} * kPageSize, kPageSize);
 }
 
-// For each frame whether it is not zero.
-std::vector<bool> find_data(std::span<const std::byte> memory, int fd) {
-    std::vector<bool> data(memory.size() / kPageSize);
-    const auto scan = [&](std::size_t begin, std::size_t end) {
-        for (std::size_t frame = begin; frame < end; ++frame)
-            data[frame] = !tinykvm::is_zero(page_of(memory, static_cast<std::uint32_t>(frame)));
-    };
-    if (fd < 0) {
-        scan(0, data.size());
-        return data;
-    }
+struct Range {
+    std::size_t begin, end; // frames
+};
+
+// Frames that may have data: holes of the file have none.
+std::vector<Range> data_ranges(std::size_t frames, int fd) {
+    if (fd < 0)
+        return {{0, frames}};
+    std::vector<Range> ranges;
     for (off_t at = 0; (at = ::lseek(fd, at, SEEK_DATA)) >= 0;) {
         const off_t end = ::lseek(fd, at, SEEK_HOLE);
         if (end < 0)
             break;
-        const auto limit =
-            std::min<std::size_t>((static_cast<std::size_t>(end) + kPageSize - 1) / kPageSize, data.size());
-        scan(std::min(static_cast<std::size_t>(at) / kPageSize, limit), limit);
+        const auto limit = std::min<std::size_t>((static_cast<std::size_t>(end) + kPageSize - 1) / kPageSize, frames);
+        ranges.push_back({std::min(static_cast<std::size_t>(at) / kPageSize, limit), limit});
         at = end;
     }
     if (errno != ENXIO) // past the last data
         tinykvm::throw_errno("lseek guest memory");
-    return data;
+    return ranges;
+}
+
+// Of each frame.
+struct Contents {
+    std::vector<std::uint8_t> open;    // it is not zero, and in no chunk yet
+    std::vector<std::uint64_t> hashes; // of those
+};
+
+// Reads all of guest memory, and so takes most of the time of a plan.
+Contents look_at(std::span<const std::byte> memory, int fd) {
+    constexpr std::size_t kAtOnce = 1024; // frames
+    const std::size_t frames = memory.size() / kPageSize;
+    std::vector<Range> parts;
+    for (const Range& range : data_ranges(frames, fd))
+        for (std::size_t begin = range.begin; begin < range.end; begin += kAtOnce)
+            parts.push_back({begin, std::min(range.end, begin + kAtOnce)});
+    Contents contents{std::vector<std::uint8_t>(frames), std::vector<std::uint64_t>(frames)};
+    tinykvm::in_parallel(parts.size(), [&](std::size_t part) {
+        for (std::size_t frame = parts[part].begin; frame < parts[part].end; ++frame) {
+            const auto page = page_of(memory, static_cast<std::uint32_t>(frame));
+            if (tinykvm::is_zero(page))
+                continue;
+            contents.open[frame] = 1;
+            contents.hashes[frame] = XXH3_64bits(page.data(), page.size());
+        }
+    });
+    return contents;
 }
 
 // Collects hot or cold frames into chunks.
 class Gatherer {
 public:
-    Gatherer(std::span<const std::byte> memory, std::span<const std::uint32_t> ranks, bool hot, Plan& plan)
-        : memory_(memory), ranks_(ranks), hot_(hot), lengths_(hot ? kHotLengths : kColdLengths), plan_(plan) {}
+    Gatherer(std::span<const std::byte> memory, std::span<const std::uint64_t> hashes,
+             std::span<const std::uint32_t> ranks, bool hot, Plan& plan)
+        : memory_(memory), hashes_(hashes), ranks_(ranks), hot_(hot), lengths_(hot ? kHotLengths : kColdLengths),
+          plan_(plan) {}
 
     void add(std::uint32_t frame) {
         const auto page = page_of(memory_, frame);
-        const std::uint64_t hash = XXH3_64bits(page.data(), page.size());
+        const std::uint64_t hash = hashes_[frame];
         const auto [known, is_new] = by_content_.try_emplace(hash, frame);
         if (!is_new && std::memcmp(page.data(), page_of(memory_, known->second).data(), kPageSize) == 0) {
             copies_[known->second].push_back(frame);
@@ -114,6 +141,7 @@ private:
     }
 
     std::span<const std::byte> memory_;
+    std::span<const std::uint64_t> hashes_; // of the pages of `memory_`
     std::span<const std::uint32_t> ranks_;
     bool hot_;
     ChunkLengths lengths_;
@@ -129,16 +157,17 @@ private:
 Plan plan_chunks(std::span<const std::byte> memory, std::span<const std::uint32_t> ranks,
                  std::span<const std::uint32_t> hot_frames, int memory_fd, std::span<const tinykvm::FrameRun> apart) {
     Plan plan;
-    std::vector<bool> open = find_data(memory, memory_fd); // frames not yet in a chunk
-    plan.zero_pages = static_cast<std::uint32_t>(std::count(open.begin(), open.end(), false));
+    auto [open, hashes] = look_at(memory, memory_fd);
+    plan.zero_pages = static_cast<std::uint32_t>(std::count(open.begin(), open.end(), 0));
     std::vector<bool> is_apart(open.size());
     for (const tinykvm::FrameRun& run : apart)
         std::fill_n(is_apart.begin() + run.first, run.count, true);
-    Gatherer hot(memory, ranks, true, plan), hot_apart(memory, ranks, true, plan), cold(memory, ranks, false, plan);
+    Gatherer hot(memory, hashes, ranks, true, plan), hot_apart(memory, hashes, ranks, true, plan),
+        cold(memory, hashes, ranks, false, plan);
     for (const std::uint32_t frame : hot_frames)
         if (frame < open.size() && open[frame]) {
             (is_apart[frame] ? hot_apart : hot).add(frame);
-            open[frame] = false;
+            open[frame] = 0;
         }
     hot.finish();
     hot_apart.finish();
