@@ -1,7 +1,5 @@
 // TLS connections that this server does not decrypt: the program that they are for holds the key.
 #pragma once
-#include <netinet/in.h>
-
 #include <functional>
 #include <memory>
 #include <string>

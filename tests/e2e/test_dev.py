@@ -86,11 +86,11 @@ class Dev:
     def ready(self, times: int = 1) -> "Dev":
         wait_until(lambda: self.count() >= times or not self.process.running(), f"ready {times} times", PATIENCE)
         assert self.count() == times, (self.process.out, self.process.err)
-        self.port = int(re.search(r"^Ready http://127.0.0.1:(\d+)$", self.process.out, re.M)[1])
+        self.port = int(re.search(r"^Ready \w+://127.0.0.1:(\d+)$", self.process.out, re.M)[1])
         return self
 
     def count(self) -> int:
-        return self.process.out.count("Ready http://")
+        return len(re.findall(r"^Ready \w+://", self.process.out, re.M))
 
     def said(self, text: str) -> None:
         wait_until(lambda: text in self.process.err, f"{text!r} on stderr", PATIENCE)
@@ -167,6 +167,24 @@ def test_state_is_kept_until_the_next_build(dev) -> None:
     dev.write("kvmserver.toml", text)
     dev.ready(3)
     assert [dev.get("/count") for _ in range(2)] == ["two 1", "two 1"]
+
+
+def test_a_tcp_function_has_a_clean_machine_for_each_connection(dev) -> None:
+    """Its bytes need not be HTTP."""
+    text = (dev.folder / "kvmserver.toml").read_text()
+    dev.write("kvmserver.toml", text.replace("[function.build]", '[function]\nprotocol = "tcp"\nlisten = ["127.0.0.1:1"]\n[function.build]'))
+    dev.start("--watch").ready()
+    assert f"Ready tcp://127.0.0.1:{dev.port}\n" in dev.process.out
+
+    def said() -> str:
+        with socket.create_connection(("127.0.0.1", dev.port), harness.PATIENCE) as client:
+            client.sendall(b"GET /count\0")
+            return client.makefile().read().splitlines()[-1]
+
+    assert [said(), said()] == ["one 1", "one 1"]
+    dev.answer("two")
+    dev.ready(2)
+    assert [said(), said()] == ["two 1", "two 1"]
 
 
 def test_a_failed_build_keeps_the_old(dev) -> None:

@@ -4,12 +4,12 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
 import ssl
 
-import admin
 import harness
 import pytest
 from harness import wait_until
@@ -193,6 +193,18 @@ def accepts(port: int) -> bool:
         return False
 
 
+def test_dev_serves_it_as_it_is(tmp_path, need_openssl) -> None:
+    folder = example(tmp_path / "app")
+    with contextlib.closing(harness.Process([str(harness.KVMSERVER), "dev", "--port", "0"], str(folder), harness.BASE_ENVIRONMENT)) as dev:
+        wait_until(lambda: "Ready https://" in dev.out or not dev.running(), "it is ready")
+        port = int(re.search(r"^Ready https://127.0.0.1:(\d+)$", dev.out, re.M)[1])
+        for _ in range(2):
+            with Client(port) as client:
+                assert client.certificate == der(folder / "certificate.pem")
+                assert client.get() == (200, "Hello from TLSv1.3, connection 1\n")
+        assert dev.stop().status == 0
+
+
 REFUSED = {
     "listen": ('routes = ["shop.localhost"]', 'listen = ["127.0.0.1:1"]', 'function.listen is for functions with protocol = "tcp"'),
     "path": ('routes = ["shop.localhost"]', 'routes = ["shop.localhost/api/*"]', "route shop.localhost/api/* of a function with protocol"),
@@ -238,4 +250,3 @@ def test_many_tenants_on_one_port(store, serve, tmp_path, need_openssl) -> None:
     stolen = example(tmp_path / "stolen", old='routes = ["shop.localhost"]', new='routes = ["one.example"]')
     refused = harness.kvmserver("deploy", stolen, "--name", "acme-one", "--remote", f"http://127.0.0.1:{api}", env={"KVMSERVER_TOKEN": token.split()[-1]})
     assert refused.status in (4, 5) and "one.example" in refused.error, refused
-    assert admin  # the module's fixtures

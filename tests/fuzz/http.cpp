@@ -1,8 +1,9 @@
-// libFuzzer: heads and chunked bodies of any bytes, whole and in pieces. Both ways must agree, and what
-// leaves the front must read back as what came in.
+// libFuzzer: heads, chunked bodies and the beginnings of TLS connections of any bytes, whole and in pieces. Both ways
+// must agree, and what leaves the front must read back as what came in.
 #include <string>
 
 #include "src/http/chunked.hpp"
+#include "src/http/client_hello.hpp"
 #include "src/http/rewrite.hpp"
 #include "tests/fuzz/support.hpp"
 
@@ -66,6 +67,16 @@ void fuzz_chunks(std::string_view bytes) {
     FUZZ_REQUIRE(!(whole.done() && whole.fault()) && a.size() <= bytes.size());
 }
 
+// What is found does not depend on how much more has arrived.
+void fuzz_hello(std::string_view bytes) {
+    constexpr std::size_t kPieces = 600;
+    bytes = bytes.substr(0, kMaxHello - 1);
+    const auto name = server_name_of(bytes);
+    for (std::size_t have = 0; have < std::min(bytes.size(), kPieces); ++have)
+        if (const auto early = server_name_of(bytes.substr(0, have)))
+            FUZZ_REQUIRE(early == name);
+}
+
 } // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
@@ -73,5 +84,6 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
     fuzz_request(bytes);
     fuzz_reply(bytes);
     fuzz_chunks(bytes);
+    fuzz_hello(bytes);
     return 0;
 }

@@ -203,10 +203,15 @@ private:
             say("it keeps what requests change until the next build ([function] ephemeral = false)");
         keeps_ = manifest_.kept;
         current_ = std::move(next);
+        const std::string url = fmt::format("{}://127.0.0.1:{}",
+                                            manifest_.is_http()           ? "http"
+                                            : manifest_.protocol == "tcp" ? "tcp"
+                                                                          : "https",
+                                            port_);
         if (context_.events)
-            context_.events->emit({{"event", "ready"}, {"url", fmt::format("http://127.0.0.1:{}", port_)}});
+            context_.events->emit({{"event", "ready"}, {"url", url}});
         else
-            context_.out << fmt::format("Ready http://127.0.0.1:{}", port_) << std::endl;
+            context_.out << "Ready " << url << std::endl;
     }
 
     // Returns false if the server ended by itself and nothing is watched.

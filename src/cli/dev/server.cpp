@@ -55,9 +55,12 @@ void Server::build(const Manifest& manifest) {
 }
 
 void Server::boot(const Manifest& manifest) {
-    Arguments words{kSelf, "run", manifest.kept ? "--dev-kept" : "--dev", "-c", manifest.file.string()};
+    const bool has_front = manifest.is_http() && !manifest.kept;
+    Arguments words{kSelf, "run", has_front ? "--dev" : "--dev-direct", "-c", manifest.file.string()};
     if (manifest.kept)
         words.insert(words.end(), {"--threads", "1"});
+    else if (!has_front)
+        words.emplace_back("--ephemeral");
     words.insert(words.end(), {"--jail", plan_.jail, "--listen", fmt::format("fd:{}", plan_.listening)});
     std::vector<int> keep{plan_.listening};
     if (plan_.told) {

@@ -75,7 +75,7 @@ constexpr OptionSpec kTable[] = {
     {.name = kEventsOption, .kind = Kind::count, .value = "FD", .help = "where its events go",
      .offered = kRun | kSnapshot, .in_file = false}, // for `deploy` and `dev`
     {.name = "dev", .help = "serve what a snapshot would hold", .offered = kRun, .in_file = false}, // for `dev`
-    {.name = "dev-kept", .help = "as --dev, but one machine that keeps its state", .offered = kRun,
+    {.name = "dev-direct", .help = "as --dev, without the HTTP front", .offered = kRun,
      .in_file = false}, // for `dev`
 
     {.name = "ephemeral", .letter = 'e', .group = kServing, .help = "reset the machine after each connection",

@@ -131,9 +131,9 @@ private:
         flag("http", options_.http);
         flag("dev", options_.dev);
         options_.http |= options_.dev;
-        bool dev_kept = false;
-        flag("dev-kept", dev_kept);
-        options_.dev |= dev_kept;            // without the HTTP front, whose machines are reset
+        bool dev_direct = false;
+        flag("dev-direct", dev_direct);
+        options_.dev |= dev_direct;          // without the HTTP front
         options_.ephemeral |= options_.http; // every request gets a clean machine
         flag("no-listen", options_.no_listen);
         flag("server-first", options_.server_first);

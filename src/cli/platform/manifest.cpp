@@ -90,23 +90,23 @@ private:
     void read_protocol(const toml::table& top, const toml::table& function) {
         refuse_as_the_daemon(function, "function.", to_json(top));
         const toml::node* protocol = function.get("protocol");
-        const std::string named = protocol ? protocol->value<std::string>().value_or("") : "http";
-        manifest_.http = named == "http";
+        if (protocol)
+            manifest_.protocol = protocol->value<std::string>().value_or("");
         if (const toml::node* warmup = top.get("warmup");
-            warmup && !manifest_.http && warmup->value<std::int64_t>() != std::int64_t{0})
+            warmup && !manifest_.is_http() && warmup->value<std::int64_t>() != std::int64_t{0})
             fail(*warmup, fmt::format("warmup sends HTTP requests, which a function with protocol = \"{}\" does not "
                                       "answer; leave it out",
-                                      named));
+                                      manifest_.protocol));
         const toml::table* const own = top["snapshot"].as_table();
         if (const toml::node* hook =
                 own && own->get("before-snapshot") ? own->get("before-snapshot") : top.get("before-snapshot");
             hook && !manifest_.before_snapshot.empty())
             fail(*hook, "before-snapshot is given twice: here, and in [function.hooks]; remove one");
         for (const char* const key : {"warmup-path", "warmup-requests"})
-            if (const toml::node* node = top.get(key); node && !manifest_.http)
+            if (const toml::node* node = top.get(key); node && !manifest_.is_http())
                 fail(*node, fmt::format("{} is about HTTP requests, which a function with protocol = \"{}\" does not "
                                         "answer; leave it out",
-                                        key, named));
+                                        key, manifest_.protocol));
     }
 
     void warn_of_length(const toml::table& env) {

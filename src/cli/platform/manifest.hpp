@@ -17,7 +17,8 @@ struct Manifest {
     std::string program;
     std::vector<std::string> args;
     std::string name; // "": not given
-    bool http = true; // protocol = "http"
+    std::string protocol = "http";
+    bool is_http() const { return protocol == "http"; }
     std::optional<std::vector<store::Route>> routes;
     std::map<std::string, std::string> env;
     std::vector<std::string> secrets; // names

@@ -21,7 +21,7 @@ std::vector<std::string> warmup_words(const Manifest& manifest) {
     const ConfigFile config = read_config(manifest.file.string(), machine_options(), false, Section::snapshot);
     std::vector<std::string> words;
     if (!config.settings.contains("warmup"))
-        words = {"--warmup", !manifest.http || manifest.kept ? "0" : "auto"}; // `kept` would keep what it changed
+        words = {"--warmup", !manifest.is_http() || manifest.kept ? "0" : "auto"}; // `kept` would keep what it changed
     add_paths(words, manifest, config);
     return words;
 }
