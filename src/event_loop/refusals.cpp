@@ -117,7 +117,7 @@ std::vector<std::string> Refusals::advice() const {
         return {};
     lines.insert(lines.begin(),
                  {fmt::format("it lacked permissions; this would allow what was refused: {}", fmt::join(options, " ")),
-                  "or as lines of kvmserver.toml:"});
+                  "or as lines at the top of kvmserver.toml:"});
     return lines;
 }
 

@@ -76,7 +76,7 @@ TEST_CASE("what a program was refused is told under its name, and only while tha
     loop.refused("--allow-connect=:5432 would allow it");
     CHECK(said_by([&] { report_refusals("app", loop); }) ==
           "kvmserver: app: it lacked permissions; this would allow what was refused: --allow-connect=:5432\n"
-          "kvmserver: app: or as lines of kvmserver.toml:\n"
+          "kvmserver: app: or as lines at the top of kvmserver.toml:\n"
           "kvmserver: app: allow-connect = [\":5432\"]\n");
 }
 
