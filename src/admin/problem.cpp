@@ -82,7 +82,7 @@ ProblemReply problem_of(std::exception_ptr error, const std::string& request_id)
         detail = e.what();
     } catch (const tinykvm::HostError& e) {
         if (e.code().value() == ENOSPC || e.code().value() == EDQUOT)
-            kind = {507, "disk-full", "make room on the server: POST /v1/gc"};
+            kind = {507, "disk-full", "make room on the server (kvmserver gc, POST /v1/gc)"};
         detail = e.what();
     } catch (const std::exception& e) {
         detail = e.what();

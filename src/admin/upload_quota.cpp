@@ -49,7 +49,7 @@ void UploadQuota::require_free(store::Store& store, std::uint64_t bytes) const {
         throw Refused(507, "disk-full",
                       fmt::format("{} more need to be stored, {} are free and {} stay free", size_text(bytes),
                                   size_text(free), size_text(kept)),
-                      "make room on the server: POST /v1/gc");
+                      "make room on the server (kvmserver gc, POST /v1/gc), or serve with a smaller --keep-free");
 }
 
 store::UploadInfo UploadQuota::create(store::Store& store, const Principal& who, std::uint64_t size,

@@ -173,6 +173,8 @@ void throw_problem(const Reply& reply, const std::string& server) {
     std::string message = text("detail");
     if ((reply.status == 401 || reply.status == 403) && !hint.empty())
         message = fmt::format("{}: {}: {}", server, message, hint);
+    else if (reply.status == 507 && !hint.empty())
+        message = fmt::format("{}; {}", message, hint);
     throw Problem(ops::exit_code_of_reply(reply.status, code), message, reply.status, code, std::move(document));
 }
 
