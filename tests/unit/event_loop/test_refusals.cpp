@@ -15,8 +15,8 @@ TEST_CASE("what was refused is told once, as flags and as lines of a manifest") 
           std::vector<std::string>{
               "it lacked permissions; this would allow what was refused: --allow-listen=127.0.0.1:80 "
               "--allow-read=/etc --allow-write=/out",
-              "or as lines at the top of kvmserver.toml:", "allow-listen = [\"127.0.0.1:80\"]", "allow-read = [\"/etc\"]",
-              "allow-write = [\"/out\"]"});
+              "or as lines at the top of kvmserver.toml:", "allow-listen = [\"127.0.0.1:80\"]",
+              "allow-read = [\"/etc\"]", "allow-write = [\"/out\"]"});
 }
 
 TEST_CASE("files that are not there, and those that may be written anyway, are left out") {
