@@ -54,6 +54,18 @@ def free_port():
     raise Failure("no free port between 10000 and 30000: is something else listening there?")
 
 
+class Unix(http.client.HTTPConnection):
+    """To the API of a daemon, by its socket."""
+
+    def __init__(self, path):
+        super().__init__("localhost", timeout=60)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(str(self.path))
+
+
 def tail(path, lines=5):
     return "\n".join(pathlib.Path(path).read_text(errors="replace").splitlines()[-lines:])
 

@@ -30,16 +30,6 @@ COUNTED = ("execve", "fsync", "fdatasync", "linkat", "read", "pread64", "write",
 DONE = re.compile(r"^(\w+)\(.* = (\d+)$")
 
 
-class Unix(http.client.HTTPConnection):
-    def __init__(self, path):
-        super().__init__("localhost", timeout=60)
-        self.path = path
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(str(self.path))
-
-
 def run(words, env):
     done = subprocess.run([str(word) for word in words], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
@@ -104,7 +94,7 @@ class Place:
             self.daemon.wait()
 
     def ask(self, method, target, body):
-        client = Unix(self.store / "admin.sock")
+        client = common.Unix(self.store / "admin.sock")
         client.request(method, target, json.dumps(body))
         reply = client.getresponse()
         text = reply.read()

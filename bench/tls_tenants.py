@@ -9,7 +9,6 @@ asks for the page and disconnects. So each connection has a clean machine. What 
 on the same CPUs, and the memory of the host per warm function. Needs build/ (scripts/build.sh) and openssl.
 """
 import argparse
-import http.client
 import json
 import multiprocessing
 import os
@@ -66,19 +65,9 @@ def available():
     return next(int(line.split()[1]) for line in pathlib.Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable")) * 1024
 
 
-class Unix(http.client.HTTPConnection):
-    def __init__(self, path):
-        super().__init__("kvmserver", timeout=60)
-        self.path = str(path)
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(self.path)
-
-
 def put(store, number, snapshot):
     manifest = {"function": {"protocol": "tls-passthrough", "scale": {"idle": "1h"}}}
-    connection = Unix(store / "admin.sock")
+    connection = common.Unix(store / "admin.sock")
     connection.request("PUT", f"/v1/functions/t{number}", json.dumps({"snapshot": snapshot, "routes": [HOSTS.format(number)], "manifest": manifest}))
     reply = connection.getresponse()
     if reply.status not in (200, 201):

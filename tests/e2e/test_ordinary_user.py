@@ -29,22 +29,35 @@ def as_user() -> list[str]:
     return words
 
 
-@pytest.mark.parametrize("rights", ["--allow-listen", "--allow-all"])
-def test_a_function_goes_live_within_its_walls(rights, folder, program, as_user) -> None:
+def home_of_user(folder: pathlib.Path) -> pathlib.Path:
     for part in (folder, *folder.parents):
         part.chmod(stat.S_IMODE(part.stat().st_mode) | 0o005)
     home = folder / "home"
     home.mkdir()
     os.chown(home, int(USER), int(USER))
+    return home
+
+
+def served(home: pathlib.Path, as_user: list[str], port: int) -> serving.Process:
+    """The user's daemon."""
+    daemon = serving.Process([*as_user, str(harness.KVMSERVER), "serve", "--store", str(home / "store"), "--listen", f"127.0.0.1:{port}"],
+                             str(home), {**harness.BASE_ENVIRONMENT, "HOME": str(home)})  # fmt: skip
+    try:
+        harness.wait_until(lambda: "Serving " in daemon.out, "the daemon serves")
+    except BaseException:
+        daemon.close()
+        raise
+    return daemon
+
+
+@pytest.mark.parametrize("rights", ["--allow-listen", "--allow-all"])
+def test_a_function_goes_live_within_its_walls(rights, folder, program, as_user) -> None:
+    home = home_of_user(folder)
     made = kvmserver("snapshot", rights, "-o", folder / "a.snap", *harness.arguments_of(program("c-epoll"), harness.free_port()))
     assert made.status == 0, made
     (folder / "a.snap").chmod(0o644)
     port = harness.free_port()
-    env = {**harness.BASE_ENVIRONMENT, "HOME": str(home)}
-    daemon = serving.Process([*as_user, str(harness.KVMSERVER), "serve", "--store", str(home / "store"), "--listen", f"127.0.0.1:{port}"],
-                             str(home), env)  # fmt: skip
-    with contextlib.closing(daemon):
-        harness.wait_until(lambda: "Serving " in daemon.out, "the daemon serves")
+    with contextlib.closing(served(home, as_user, port)) as daemon:
         done = kvmserver("deploy", "--store", home / "store", "--name", "a", folder / "a.snap", wrapper=as_user, env={"HOME": str(home)})
         assert done.status == 0 and "a v1 live" in done.out, done
         assert serving.ask(port, "a", "/").status == 200
@@ -59,19 +72,11 @@ def test_a_function_goes_live_within_its_walls(rights, folder, program, as_user)
 
 
 def test_root_leaves_no_file_of_its_own_in_a_users_store(folder, program, as_user) -> None:
-    for part in (folder, *folder.parents):
-        part.chmod(stat.S_IMODE(part.stat().st_mode) | 0o005)
-    home = folder / "home"
-    home.mkdir()
-    os.chown(home, int(USER), int(USER))
+    home = home_of_user(folder)
     made = kvmserver("snapshot", "--allow-listen", "-o", folder / "a.snap", *harness.arguments_of(program("c-epoll"), harness.free_port()))
     assert made.status == 0, made
     port = harness.free_port()
-    env = {**harness.BASE_ENVIRONMENT, "HOME": str(home)}
-    daemon = serving.Process([*as_user, str(harness.KVMSERVER), "serve", "--store", str(home / "store"), "--listen", f"127.0.0.1:{port}"],
-                             str(home), env)  # fmt: skip
-    with contextlib.closing(daemon):
-        harness.wait_until(lambda: "Serving " in daemon.out, "the daemon serves")
+    with contextlib.closing(served(home, as_user, port)):
         done = kvmserver("deploy", "--store", home / "store", "--name", "a", folder / "a.snap")
         assert done.status == 0 and "a v1 live" in done.out, done
         assert serving.ask(port, "a", "/").status == 200
