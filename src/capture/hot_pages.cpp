@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <utility>
 
 #include "src/capture/trial.hpp"
@@ -24,9 +25,12 @@ struct Used {
     std::vector<FrameRun> written;
     std::uint32_t headroom = 0;
     bool answered = false;
+    std::vector<std::string> replies; // to the only request
 };
 
-Used answer_once(const Setup& setup, const Options& options, const std::shared_ptr<const MachineImage>& image) {
+// `times`: of the request, if there is one only; the pages are those of the first answer.
+Used answer_in_trial(const Setup& setup, const Options& options, const std::shared_ptr<const MachineImage>& image,
+                     std::size_t times) {
     Trial trial(setup, options, image);
     trial.machine().forget_accessed();
     Used used;
@@ -34,6 +38,11 @@ Used answer_once(const Setup& setup, const Options& options, const std::shared_p
     used.frames = trial.machine().accessed_frames();
     used.written = trial.machine().written_frames();
     used.headroom = static_cast<std::uint32_t>(trial.machine().memory_bytes() / kPageSize);
+    if (used.answered && options.warmup_requests.size() == 1) {
+        used.replies.push_back(trial.reply());
+        while (used.replies.size() < times && trial.answer(options.warmup_requests.front()))
+            used.replies.push_back(trial.reply());
+    }
     return used;
 }
 
@@ -41,18 +50,20 @@ Used answer_once(const Setup& setup, const Options& options, const std::shared_p
 
 TrialPages trial_invocation(const Setup& setup, const Options& options,
                             const std::shared_ptr<const MachineImage>& image) {
-    Used used = answer_once(setup, options, image);
+    auto second = std::async([&] { return answer_in_trial(setup, options, image, 1); });
+    Used used = answer_in_trial(setup, options, image, 2);
+    const Used again = second.get();
     // A page that a thread touched in only one of two trials is not hot. A few such pages would move the chunks'
     // boundaries, and snapshots of the same program would share less.
-    if (used.answered) {
-        const Used again = answer_once(setup, options, image);
+    if (used.answered && again.answered) {
         std::vector<bool> both(image->image->frames());
         for (const Frame frame : again.frames.program)
             both[frame] = true;
-        if (again.answered)
-            std::erase_if(used.frames.program, [&](Frame frame) { return !both[frame]; });
+        std::erase_if(used.frames.program, [&](Frame frame) { return !both[frame]; });
     }
-    TrialPages pages{std::move(used.frames.machine), std::move(used.written), used.headroom, used.answered};
+    TrialPages pages{std::move(used.frames.machine), std::move(used.written), used.headroom, {used.answered, {}}};
+    if (used.replies.size() == 2 && again.replies.size() == 1)
+        pages.tried.replies = {std::move(used.replies[0]), std::move(used.replies[1]), again.replies[0]};
     // Program pages that a clone copies from the start are placed together.
     std::vector<bool> written(image->image->frames());
     for (const FrameRun& run : pages.written)

@@ -67,7 +67,7 @@ Made write_image(const Setup& setup, const Options& options, std::shared_ptr<Mac
                  const std::string& file, const FolderCache& cache, const NoteLine& note) {
     tell_phase(options, {.name = "check", .what = "checking that a clean machine answers"});
     TrialPages trial = trial_invocation(setup, options, from);
-    std::vector<std::string> repeats = check_unique(setup, options, from, trial.answered, note);
+    std::vector<std::string> repeats = check_unique(setup, options, from, trial.tried, note);
     from->working_set = std::move(trial.written);
     put_large_last(*from, trial.hot);
     const auto image = renumber(*from, in_order_of_chunks(*from, trial.hot));

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <optional>
 
 #include "src/capture/trial.hpp"
@@ -22,28 +21,31 @@ std::string printed(const std::string& value) {
     return value.size() > kMax ? value.substr(0, kMax) + "..." : value; // consists of token characters only
 }
 
-// Replies: two by one clone, then one each by two other clones; nullopt when one did not answer. The other clones are
-// asked later, so that times differ.
-std::optional<std::array<std::string, 4>> replies_of(const Setup& setup, const Options& options,
-                                                     const std::shared_ptr<const MachineImage>& image,
-                                                     const WarmupRequest& request) {
-    std::array<std::string, 4> replies;
+// Of a further clone; nullopt when it did not answer.
+std::optional<std::string> reply_of(const Setup& setup, const Options& options,
+                                    const std::shared_ptr<const MachineImage>& image, const WarmupRequest& request) {
+    Trial trial(setup, options, image);
+    return trial.answer(request) ? std::optional(trial.reply()) : std::nullopt;
+}
+
+// `other` is left out if the reply holds nothing random. nullopt when a clone did not answer.
+std::optional<Replies> replies_of(const Setup& setup, const Options& options,
+                                  const std::shared_ptr<const MachineImage>& image, const WarmupRequest& request) {
+    Replies replies;
     {
         Trial trial(setup, options, image);
-        for (std::string* reply : {&replies[0], &replies[1]}) {
+        for (std::string* reply : {&replies.first, &replies.second}) {
             if (!trial.answer(request))
                 return std::nullopt;
             *reply = trial.reply();
         }
     }
-    if (replies[0] == replies[1])
-        return replies; // the reply holds nothing random
-    for (std::string* reply : {&replies[2], &replies[3]}) {
-        Trial trial(setup, options, image);
-        if (!trial.answer(request))
-            return std::nullopt;
-        *reply = trial.reply();
-    }
+    if (replies.first == replies.second)
+        return replies;
+    auto other = reply_of(setup, options, image, request);
+    if (!other)
+        return std::nullopt;
+    replies.other = std::move(*other);
     return replies;
 }
 
@@ -54,25 +56,30 @@ std::string unanswered(const std::string& request) {
 // What every invocation would repeat in its reply to `request`; nullopt when that is not known.
 std::optional<std::vector<unique::Repeat>> repeats_of(const Setup& setup, const Options& options,
                                                       const std::shared_ptr<const MachineImage>& image,
-                                                      const WarmupRequest& request) {
-    const auto replies = replies_of(setup, options, image, request);
+                                                      const WarmupRequest& request,
+                                                      const std::optional<Replies>& known) {
+    const auto replies = known ? known : replies_of(setup, options, image, request);
     if (!replies)
         return std::nullopt;
-    const auto& [first, second, third, fourth] = *replies;
+    const auto& [first, second, other] = *replies;
     if (first == second)
         return std::vector<unique::Repeat>{};
-    return unique::find_repeats(first, second, {third, fourth});
+    const auto later = reply_of(setup, options, image, request); // later than the others, so that times differ
+    if (!later)
+        return std::nullopt;
+    return unique::find_repeats(first, second, {other, *later});
 }
 
 } // namespace
 
 std::vector<std::string> check_unique(const Setup& setup, const Options& options,
-                                      const std::shared_ptr<const MachineImage>& image, bool answers,
+                                      const std::shared_ptr<const MachineImage>& image, const Tried& tried,
                                       const NoteLine& note) {
     const std::string name = program_name(setup.program);
     std::vector<std::string> unknown, repeated;
     for (const WarmupRequest& request : options.warmup_requests) {
-        const auto repeats = answers ? repeats_of(setup, options, image, request) : std::nullopt;
+        const auto repeats =
+            tried.answered ? repeats_of(setup, options, image, request, tried.replies) : std::nullopt;
         if (!repeats) {
             unknown.push_back(unanswered(request.name()));
             continue;

@@ -53,7 +53,7 @@ public:
               if (::poll(&stopped, 1, kHeadStartMs) != 0)
                   return;
               try {
-                  check_unique(setup, options, image, true, note_line);
+                  check_unique(setup, options, image, {}, note_line);
               } catch (const std::exception& error) {
                   note_line(fmt::format("whether random values repeat is not known: {}", error.what()));
               }
@@ -88,7 +88,7 @@ int run_dev(const Options& options) {
     const double boot_seconds = booted.seconds;
     const auto image = as_restored(*setup, *take_image(*setup, options, std::move(booted)).image);
     if (options.strict_unique)
-        check_unique(*setup, options, image, true, note_line);
+        check_unique(*setup, options, image, {}, note_line);
     if (uses_dirty_bits(*setup, options))
         clear_marks(*image, *image->image);
     listen_first(*setup->listeners, image->listeners);

@@ -24,6 +24,7 @@ public:
     bool add_random(tinykvm::GuestVirt at, std::size_t bytes, std::string source);
     bool add_constant(tinykvm::GuestVirt at, std::span<const std::byte> value, std::string source);
     bool add_pid(tinykvm::GuestVirt at, std::string source); // 4 bytes
+    void add_all(const Findings& others);
     // Regions sorted by address. Of two that overlap, the first one added is kept.
     std::vector<tinykvm::EntropyRegion> take() const;
     // Notes why regions may be missing.
@@ -45,7 +46,7 @@ struct Found {
 
 using Finder = void (*)(const MemoryView&, Findings&);
 
-// Runs all finders, within a time limit and within the limits of a machine (check_entropy_regions()).
+// Runs all finders, on all CPUs, within a time limit and within the limits of a machine (check_entropy_regions()).
 Found find_entropy(const MemoryView& memory);
 
 // The finders. Each first checks cheaply whether its runtime is present.

@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <atomic>
 #include <iterator>
 
 #include "src/unique/finder.hpp"
+#include "tinykvm/base/parallel.hpp"
 #include "tinykvm/machine/entropy.hpp"
 
 namespace kvmserver::unique {
@@ -52,6 +54,13 @@ bool Findings::add_pid(GuestVirt at, std::string source) {
     return add({at.value, sizeof(std::uint32_t), EntropyFill::pid, {}, std::move(source)});
 }
 
+void Findings::add_all(const Findings& others) {
+    for (const auto& [at, region] : others.regions_)
+        add(region);
+    if (!others.left_out_.empty())
+        leave_out(others.left_out_);
+}
+
 std::vector<EntropyRegion> Findings::take() const {
     std::vector<EntropyRegion> all;
     for (const auto& [at, region] : regions_)
@@ -61,16 +70,27 @@ std::vector<EntropyRegion> Findings::take() const {
 
 Found find_entropy(const MemoryView& memory) {
     constexpr std::chrono::seconds kMax(30); // honest programs take milliseconds for 100 MB
-    Findings findings(memory);
-    memory.set_deadline(std::chrono::steady_clock::now() + kMax);
-    try {
-        for (const Finder find : kFinders)
-            find(memory, findings);
-    } catch (const OutOfTime&) {
-        findings.leave_out(fmt::format("looking took more than {} s", kMax.count()));
+    const auto deadline = std::chrono::steady_clock::now() + kMax;
+    std::vector<MemoryView> views(kFinders.size(), memory); // a view is for one thread
+    std::vector<Findings> found;
+    for (const MemoryView& view : views) {
+        view.set_deadline(deadline);
+        found.emplace_back(view);
     }
-    memory.set_deadline(std::chrono::steady_clock::time_point::max());
-    return {findings.take(), findings.left_out()};
+    std::atomic<bool> late = false;
+    tinykvm::in_parallel(kFinders.size(), [&](std::size_t i) {
+        try {
+            kFinders[i](views[i], found[i]);
+        } catch (const OutOfTime&) {
+            late = true;
+        }
+    });
+    Findings all(memory);
+    for (const Findings& one : found)
+        all.add_all(one);
+    if (late)
+        all.leave_out(fmt::format("looking took more than {} s", kMax.count()));
+    return {all.take(), all.left_out()};
 }
 
 } // namespace kvmserver::unique

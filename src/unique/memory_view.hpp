@@ -47,6 +47,7 @@ struct Range {
 // Thrown by reads after the deadline. The memory may have been made to keep finders busy.
 struct OutOfTime {};
 
+// For one thread; copies are views of the same bytes.
 class MemoryView {
 public:
     MemoryView() = default;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "src/unique/xorshift128_walk.hpp"
+#include "tinykvm/base/parallel.hpp"
 
 namespace kvmserver::unique {
 
@@ -85,10 +86,18 @@ std::vector<GuestVirt> led_to(const MemoryView& memory, std::unordered_set<std::
 
 void v8::find_isolates(const MemoryView& memory, Findings& findings) {
     const auto walk = std::make_unique<Xorshift128Walk>();
-    for (const GuestVirt at : led_to(memory, likely_places(memory)))
-        if (const auto generator = memory.value<Generator>(at);
-            generator && walk->leads_to(seeded_with(generator->seed), generator->state))
-            findings.add_random(at + offsetof(Generator, state), sizeof(Xorshift128), "V8, generator of an isolate");
+    const std::vector<GuestVirt> places = led_to(memory, likely_places(memory));
+    std::vector<Generator> generators(places.size());
+    for (std::size_t i = 0; i < places.size(); ++i)
+        generators[i] = memory.value<Generator>(places[i]).value_or(Generator{});
+    std::vector<std::uint8_t> sound(places.size());
+    tinykvm::in_parallel(places.size(), [&](std::size_t i) {
+        sound[i] = walk->leads_to(seeded_with(generators[i].seed), generators[i].state);
+    });
+    for (std::size_t i = 0; i < places.size(); ++i)
+        if (sound[i])
+            findings.add_random(places[i] + offsetof(Generator, state), sizeof(Xorshift128),
+                                "V8, generator of an isolate");
 }
 
 } // namespace kvmserver::unique
