@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "tinykvm/base/error.hpp"
-#include "tinykvm/base/parallel.hpp"
 
 namespace tinykvm {
 namespace {
@@ -53,22 +52,18 @@ public:
             add(page);
         auto image = Image::create(static_cast<std::uint32_t>(order_.size()));
         const std::vector<bool> data = frames_with_data();
-        // By fill(), for runs that are runs in both images: a write through the mapping would fault for each page.
-        constexpr std::size_t kAtOnce = 1024; // frames
-        in_parallel((order_.size() + kAtOnce - 1) / kAtOnce, [&](std::size_t part) {
-            const std::size_t limit = std::min(order_.size(), (part + 1) * kAtOnce);
-            for (std::size_t first = part * kAtOnce; first < limit;) {
-                std::size_t end = first + 1;
-                if (data[order_[first]]) {
-                    while (end < limit && order_[end] == order_[end - 1] + 1 && data[order_[end]])
-                        ++end;
-                    image->fill(
-                        static_cast<Frame>(first),
-                        from_->bytes().subspan(std::size_t{order_[first]} * kPageSize, (end - first) * kPageSize));
-                }
-                first = end;
+        // By fill(), for runs that are runs in both images: a write through the mapping would fault for each page. On
+        // one thread: two that write into one memfd wait for each other.
+        for (std::size_t first = 0; first < order_.size();) {
+            std::size_t end = first + 1;
+            if (data[order_[first]]) {
+                while (end < order_.size() && order_[end] == order_[end - 1] + 1 && data[order_[end]])
+                    ++end;
+                image->fill(static_cast<Frame>(first),
+                            from_->bytes().subspan(std::size_t{order_[first]} * kPageSize, (end - first) * kPageSize));
             }
-        });
+            first = end;
+        }
         for (const Frame table : tables_)
             translate(*image, to_[table]);
         return image;

@@ -138,6 +138,13 @@ bool AddressSpace::fill_from_file(const Region& region, std::uint64_t region_beg
     std::byte* to = ram_->host(frame_address(first));
     std::uint64_t left = std::uint64_t{count} * kPageSize;
     std::uint64_t offset = region.file_offset + (at - region_begin);
+    constexpr std::uint64_t kWorthSending = 2 * kFileBlock; // nobody waits for such a block to use it
+    if (left >= kWorthSending) {
+        const std::uint64_t sent = ram_->fill_from_file(first, region.file->fd.get(), offset, left);
+        to += sent;
+        left -= sent;
+        offset += sent;
+    }
     while (left > 0) {
         const ssize_t n = ::pread(region.file->fd.get(), to, left, static_cast<off_t>(offset));
         if (n < 0 && errno == EINTR)

@@ -1,6 +1,7 @@
 #include "tinykvm/memory/guest_ram.hpp"
 
 #include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -272,6 +273,21 @@ void GuestRam::drop_translations(Frame first, std::uint32_t count) {
     const std::uint64_t bytes = std::uint64_t{count} * kPageSize;
     if (::mprotect(at, bytes, PROT_READ) < 0 || ::mprotect(at, bytes, PROT_READ | PROT_WRITE) < 0)
         throw_errno("mprotect guest memory");
+}
+
+std::uint64_t GuestRam::fill_from_file(Frame first, int file, std::uint64_t offset, std::uint64_t bytes) {
+    if (!memfd_ || ::lseek(memfd_.get(), static_cast<off_t>(frame_address(first).value), SEEK_SET) < 0)
+        return 0;
+    std::uint64_t done = 0;
+    for (auto at = static_cast<off_t>(offset); done < bytes;) {
+        const ssize_t n = ::sendfile(memfd_.get(), file, &at, bytes - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        done += static_cast<std::uint64_t>(n);
+    }
+    return done;
 }
 
 std::shared_ptr<Image> GuestRam::into_image() && {

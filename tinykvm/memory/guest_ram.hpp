@@ -89,6 +89,10 @@ public:
     const std::shared_ptr<const Image>& shared_image() const { return image_; }
     const std::map<Frame, std::uint32_t>& free_runs() const { return free_; }
 
+    // Boot memory only: copies bytes of a file into frames without a fault for each page, and without mapping them.
+    // Returns how many; less than `bytes` at the end of the file, and where it does not work (0).
+    std::uint64_t fill_from_file(Frame first, int file, std::uint64_t offset, std::uint64_t bytes);
+
     // Turns the content into an image. This memory must not be used afterwards. The memory of a clone is copied, and
     // the image has holes (see renumber()); all of the clone's own image must be loaded.
     std::shared_ptr<Image> into_image() &&;
