@@ -13,6 +13,7 @@
 #include "src/store/errors.hpp"
 #include "src/store/snapshots/importer.hpp"
 #include "src/store/snapshots/stored_snapshot.hpp"
+#include "tinykvm/base/io_buffer.hpp"
 #include "tinykvm/base/text.hpp"
 
 namespace kvmserver::admin {
@@ -157,7 +158,7 @@ void get_snapshot(Call& call) {
     call.exchange.begin(range ? 206 : 200, headers, part.end - part.begin);
     if (call.request.method == "HEAD")
         return;
-    std::vector<std::byte> buffer(256u << 10);
+    tinykvm::IoBuffer buffer(256u << 10);
     for (std::uint64_t at = part.begin; at < part.end;) {
         const auto count = std::min<std::uint64_t>(buffer.size(), part.end - at);
         const std::span bytes(buffer.data(), count);

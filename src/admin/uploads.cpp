@@ -9,6 +9,7 @@
 #include "src/common/time_text.hpp"
 #include "src/ops/json.hpp"
 #include "src/store/errors.hpp"
+#include "tinykvm/base/io_buffer.hpp"
 
 namespace kvmserver::admin {
 namespace {
@@ -42,7 +43,7 @@ std::optional<UploadInfo> unfinished(Call& call, Uploads& uploads, std::uint64_t
 
 // Writes what the client sends, until it ends or disconnects. What has arrived is kept in both cases.
 std::uint64_t take(Call& call, store::UploadWriter& writer) {
-    std::vector<std::byte> buffer(64u << 10);
+    tinykvm::IoBuffer buffer(64u << 10);
     std::uint64_t synced = writer.offset();
     try {
         while (const std::size_t count = call.exchange.read(buffer)) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/io_buffer.hpp"
 #include "tinykvm/base/read.hpp"
 #include "tinykvm/base/text.hpp"
 
@@ -47,7 +48,7 @@ Digest sha256(std::string_view text) { return sha256(std::as_bytes(std::span(tex
 
 Digest sha256_of_file(int fd, const std::string& what) {
     Sha256 sum;
-    std::vector<std::byte> buffer(256 << 10);
+    tinykvm::IoBuffer buffer(256 << 10);
     for (std::uint64_t offset = 0;; offset += buffer.size()) {
         const auto count = tinykvm::read_at(fd, offset, buffer);
         if (!count)

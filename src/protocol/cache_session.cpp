@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include "tinykvm/base/io_buffer.hpp"
 #include "tinykvm/base/read.hpp"
 
 namespace kvmserver::protocol {
@@ -56,7 +57,7 @@ CacheSession::Outcome CacheSession::keep(CacheRequest& request, std::uint64_t no
     UniqueFd copy = folder_.find(name);
     if (!copy && bytes_->take(name.bytes, now_ns)) {
         // Verify our own copy, not the file, and publish the same bytes.
-        std::vector<std::byte> pages(name.bytes);
+        tinykvm::IoBuffer pages(name.bytes);
         if (tinykvm::read_at(file.get(), 0, pages) != pages.size() || !FolderCache::is_of(name, pages))
             return {{}, "passed a copy that does not have the announced digest", 0};
         copy = folder_.publish(name, pages);

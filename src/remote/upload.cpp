@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "src/ops/delta.hpp"
+#include "tinykvm/base/io_buffer.hpp"
 #include "tinykvm/base/read.hpp"
 
 namespace kvmserver::remote {
@@ -82,7 +83,7 @@ ops::Delta digests_of(const std::filesystem::path& file, const std::vector<ops::
     if (!fd)
         tinykvm::throw_errno("open " + file.string());
     ops::Delta delta;
-    std::vector<std::byte> bytes;
+    tinykvm::IoBuffer bytes;
     for (const ops::FilePiece& piece : pieces) {
         bytes.resize(piece.length);
         if (tinykvm::read_at(fd.get(), piece.offset, bytes, "read " + file.string()) != bytes.size())

@@ -1,5 +1,5 @@
 // Cache of compressed chunks in the cache folder. A snapshot that differs little from an earlier one (the next version
-// of a function) only needs the time of hard compression for its new chunks.
+// of a function) only needs the time of compression for its new chunks.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -17,8 +17,9 @@ class CompressedChunkCache {
 public:
     CompressedChunkCache(FolderCache cache, const Effort& effort);
 
-    // The cached result, checked to decompress to `raw`; nullopt when there is none. `sha256`: digest of `raw`.
-    std::optional<ChunkCompressor::Result> find(std::span<const std::byte> raw, const Digest& sha256, bool hot) const;
+    // What was kept for the pages with this digest; nullopt when that is nothing, or has been altered since. (Whoever
+    // may write into the folder, who is the user, could forge it: an import into a store unpacks what is new to it.)
+    std::optional<ChunkCompressor::Result> find(const Digest& sha256, bool hot) const;
     void keep(const Digest& sha256, bool hot, const ChunkCompressor::Result& result) const;
 
 private:

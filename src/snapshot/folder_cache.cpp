@@ -140,7 +140,7 @@ UniqueFd FolderCache::open(const CopyName& name) const {
     }
     have_large(file.get(), name.bytes);
     // Read, not mapped: a disk error is then an error code.
-    std::vector<std::byte> pages(name.bytes);
+    tinykvm::IoBuffer pages(name.bytes);
     if (tinykvm::read_at(file.get(), 0, pages) != name.bytes || !is_of(name, pages))
         return {};
     if (const UniqueFd again(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW)); again)
@@ -180,7 +180,7 @@ UniqueFd FolderCache::publish(const CopyName& name, std::span<const std::byte> p
     return {};
 }
 
-std::optional<std::vector<std::byte>> FolderCache::read(const std::string& name) const {
+std::optional<tinykvm::IoBuffer> FolderCache::read(const std::string& name) const {
     if (!usable())
         return std::nullopt;
     const UniqueFd file(::open((folder_ / (name + kOtherExtension)).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
@@ -188,7 +188,7 @@ std::optional<std::vector<std::byte>> FolderCache::read(const std::string& name)
     if (!info || static_cast<std::uint64_t>(info->st_size) > kMaxOtherBytes)
         return std::nullopt;
     note_use(file.get(), *info);
-    std::vector<std::byte> bytes(static_cast<std::size_t>(info->st_size));
+    tinykvm::IoBuffer bytes(static_cast<std::size_t>(info->st_size));
     return tinykvm::read_at(file.get(), 0, bytes) == bytes.size() ? std::optional(std::move(bytes)) : std::nullopt;
 }
 

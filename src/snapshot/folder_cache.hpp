@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "src/snapshot/page_cache.hpp"
+#include "tinykvm/base/io_buffer.hpp"
 
 namespace kvmserver {
 
@@ -37,7 +38,7 @@ public:
     tinykvm::UniqueFd publish(const CopyName& name, std::span<const std::byte> pages) const;
 
     // Data other than copies, under any valid file name. The content read is untrusted.
-    std::optional<std::vector<std::byte>> read(const std::string& name) const;
+    std::optional<tinykvm::IoBuffer> read(const std::string& name) const;
     void write(const std::string& name, std::span<const std::byte> bytes) const;
 
 private:

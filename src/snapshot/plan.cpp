@@ -196,7 +196,7 @@ std::vector<std::uint32_t> cold_order(const Plan& plan) {
     return order;
 }
 
-void gather_pages(const ChunkInfo& chunk, std::span<const std::byte> memory, std::vector<std::byte>& raw) {
+void gather_pages(const ChunkInfo& chunk, std::span<const std::byte> memory, tinykvm::IoBuffer& raw) {
     raw.resize(chunk.raw_bytes());
     for (const ChunkRun& run : chunk.runs)
         std::memcpy(raw.data() + std::size_t{run.page} * kPageSize, memory.data() + std::size_t{run.first} * kPageSize,

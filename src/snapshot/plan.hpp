@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "src/snapshot/index.hpp"
+#include "tinykvm/base/io_buffer.hpp"
 #include "tinykvm/machine/state.hpp"
 
 namespace kvmserver {
@@ -41,6 +42,6 @@ Plan plan_chunks(std::span<const std::byte> memory, std::span<const std::uint32_
 std::vector<std::uint32_t> cold_order(const Plan& plan);
 
 // Copies the pages of a planned chunk into `raw`.
-void gather_pages(const ChunkInfo& chunk, std::span<const std::byte> memory, std::vector<std::byte>& raw);
+void gather_pages(const ChunkInfo& chunk, std::span<const std::byte> memory, tinykvm::IoBuffer& raw);
 
 } // namespace kvmserver

@@ -12,6 +12,7 @@
 #include "src/snapshot/codec.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/guest_addr.hpp"
+#include "tinykvm/base/io_buffer.hpp"
 #include "tinykvm/base/text.hpp"
 
 namespace kvmserver {
@@ -25,13 +26,13 @@ using tinykvm::kPageSize;
 
 // Reused by each thread, because there are many small chunks.
 std::span<std::byte> stored_buffer(std::size_t bytes) {
-    thread_local std::vector<std::byte> buffer;
+    thread_local tinykvm::IoBuffer buffer;
     buffer.resize(std::max(buffer.size(), bytes));
     return std::span(buffer).first(bytes);
 }
 
 std::span<std::byte> raw_buffer(unsigned which, std::size_t bytes) {
-    thread_local std::vector<std::byte> buffers[2];
+    thread_local tinykvm::IoBuffer buffers[2];
     buffers[which].resize(std::max(buffers[which].size(), bytes));
     return std::span(buffers[which]).first(bytes);
 }

@@ -1,4 +1,5 @@
 #include "src/snapshot/section_stream.hpp"
+#include "tinykvm/base/io_buffer.hpp"
 
 #include <fmt/format.h>
 #include <zstd.h>
@@ -80,7 +81,7 @@ void SectionStream::expect_end() {
 }
 
 format::Checksum checksum_of(const ByteSource& source, std::uint64_t offset, std::uint64_t bytes) {
-    std::vector<std::byte> block(static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, bytes)));
+    tinykvm::IoBuffer block(static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, bytes)));
     format::RunningChecksum sum;
     while (bytes > 0) {
         const auto count = std::min<std::uint64_t>(block.size(), bytes);

@@ -34,7 +34,7 @@ public:
     ChunkPress(std::vector<ChunkInfo>& chunks, std::span<const std::byte> memory, const Effort& effort,
                const FolderCache& cache, OutputFile& file)
         : chunks_(chunks), memory_(memory), effort_(effort),
-          known_(cache, {effort.level == kQuickLevel ? 0 : effort.level, effort.total_raw}), file_(file) {}
+          known_(cache, effort), known_hard_(cache, {0, effort.total_raw}), file_(file) {}
 
     // Returns the size of all chunks in the file.
     std::uint64_t run() {
@@ -58,16 +58,17 @@ private:
     void work() {
         try {
             ChunkCompressor compressor(effort_);
-            std::vector<std::byte> raw;
+            tinykvm::IoBuffer raw;
             for (std::size_t i; (i = take()) < chunks_.size();) {
                 gather_pages(chunks_[i], memory_, raw);
                 const bool hot = chunks_[i].hot;
                 const Digest digest = sha256(raw);
-                auto result = known_.find(raw, digest, hot);
+                auto result = effort_.level == kQuickLevel ? known_hard_.find(digest, hot) : std::nullopt;
+                if (!result)
+                    result = known_.find(digest, hot);
                 if (!result) {
                     result = compressor.compress(raw, hot);
-                    if (effort_.level != kQuickLevel)
-                        known_.keep(digest, hot, *result);
+                    known_.keep(digest, hot, *result);
                 }
                 deposit(i, std::move(*result), digest);
             }
@@ -104,7 +105,7 @@ private:
     std::vector<ChunkInfo>& chunks_;
     std::span<const std::byte> memory_;
     const Effort effort_;
-    const CompressedChunkCache known_;
+    const CompressedChunkCache known_, known_hard_; // by this effort, by the default one
     OutputFile& file_;
 
     std::mutex mutex_; // guards the members below, the file, and the fields of chunks that deposit() sets

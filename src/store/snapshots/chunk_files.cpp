@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/store/errors.hpp"
+#include "tinykvm/base/io_buffer.hpp"
 #include "tinykvm/base/read.hpp"
 
 namespace kvmserver::store {
@@ -47,7 +48,7 @@ void read_chunk(const Folder& folder, const Digest& digest, std::uint64_t length
                 const std::function<void(std::span<const std::byte>)>& take) {
     constexpr std::size_t kBlock = 256 << 10;
     const auto file = open_chunk(folder, digest, length);
-    std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(length, kBlock)));
+    tinykvm::IoBuffer buffer(static_cast<std::size_t>(std::min<std::uint64_t>(length, kBlock)));
     Sha256 sum;
     for (std::uint64_t at = 0; at < length;) {
         const auto part =

@@ -25,7 +25,7 @@ bool holds(const Folder& folder, const std::string& path, const std::function<vo
     const auto file = folder.open_read(path);
     bool same = static_cast<bool>(file);
     std::uint64_t at = 0;
-    std::vector<std::byte> there;
+    tinykvm::IoBuffer there;
     if (same)
         read([&](std::span<const std::byte> bytes) {
             there.resize(bytes.size());
@@ -60,7 +60,8 @@ std::string Importer::own_path(const Digest& digest) const { return fmt::format(
 
 void Importer::put(std::span<const std::byte> piece) {
     put(
-        piece.size(), [piece](const Take& take) { take(piece); }, Passes::alike);
+        sha256(piece), piece.size(), [piece](const Take& take) { take(piece); }, Passes::alike);
+    sum_.add(piece);
 }
 
 void Importer::put_part(int file, std::uint64_t offset, std::uint64_t length, const std::string& name) {
@@ -72,8 +73,12 @@ void Importer::put_part(int file, std::uint64_t offset, std::uint64_t length, co
             throw changed(name);
         return std::span<const std::byte>(part);
     };
-    if (length <= kAtOnce)
-        return put(read(0));
+    if (length <= kAtOnce) {
+        const auto piece = read(0);
+        put(
+            sha256(piece), length, [piece](const Take& take) { take(piece); }, Passes::alike);
+        return sum_.add_later(buffer_);
+    }
     const auto read_all = [&](const Take& take) {
         for (std::uint64_t at = 0; at < length;) {
             const auto part = read(at);
@@ -81,19 +86,18 @@ void Importer::put_part(int file, std::uint64_t offset, std::uint64_t length, co
             at += part.size();
         }
     };
-    put(length, read_all, Passes::may_differ);
+    Sha256 sum;
+    read_all([&](std::span<const std::byte> bytes) {
+        sum.update(bytes);
+        sum_.add(bytes);
+    });
+    put(sum.finish(), length, read_all, Passes::may_differ);
 }
 
 // Calls `read` once for each pass over the piece.
-void Importer::put(std::uint64_t length, const Read& read, Passes passes) {
+void Importer::put(const Digest& digest, std::uint64_t length, const Read& read, Passes passes) {
     if (length == 0)
         throw BadValue("a piece of a snapshot must not be empty");
-    Sha256 sum;
-    read([&](std::span<const std::byte> bytes) {
-        sum.update(bytes);
-        sum_.update(bytes);
-    });
-    const Digest digest = sum.finish();
     if (!own_.contains(digest)) {
         Folder& folder = store_.folder();
         // A hard link keeps the bytes even if a gc removes the chunk's name meanwhile.
@@ -134,7 +138,7 @@ void Importer::put_known(const Digest& digest, std::uint64_t length) {
     const auto file = folder.open_read(own_path(digest));
     if (!file)
         throw MissingChunk(digest);
-    std::vector<std::byte> buffer(static_cast<std::size_t>(std::min<std::uint64_t>(length, kBlock)));
+    tinykvm::IoBuffer buffer(static_cast<std::size_t>(std::min<std::uint64_t>(length, kBlock)));
     Sha256 sum;
     for (std::uint64_t at = 0; at < length;) {
         const auto part =
@@ -142,7 +146,7 @@ void Importer::put_known(const Digest& digest, std::uint64_t length) {
         if (tinykvm::read_at(file.get(), at, part, "read " + folder.full(own_path(digest))) != part.size())
             break;
         sum.update(part);
-        sum_.update(part);
+        sum_.add(part);
         at += part.size();
     }
     if (length == 0 || sum.finish() != digest) {

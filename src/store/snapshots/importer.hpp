@@ -10,10 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "src/common/background_sha256.hpp"
 #include "src/store/files/hold.hpp"
 #include "src/store/snapshots/piece_files.hpp"
 #include "src/store/snapshots/snapshot_record.hpp"
 #include "src/store/store.hpp"
+#include "tinykvm/base/io_buffer.hpp"
 
 namespace kvmserver::store {
 
@@ -57,7 +59,7 @@ private:
     using Take = std::function<void(std::span<const std::byte>)>;
     using Read = std::function<void(const Take&)>; // passes on a whole piece, part by part
     enum class Passes { alike, may_differ };       // over a piece: whether its bytes may change meanwhile
-    void put(std::uint64_t length, const Read& read, Passes passes);
+    void put(const Digest& digest, std::uint64_t length, const Read& read, Passes passes);
     void put_copy(const Digest& digest, std::uint64_t length);
     void give_names(std::set<std::string>& folders);
 
@@ -65,12 +67,12 @@ private:
     const std::optional<std::set<Digest>> reach_;
     std::string id_, own_folder_;
     std::optional<Pin> mark_;
-    Sha256 sum_;
+    BackgroundSha256 sum_; // of all pieces put
     SnapshotRecord record_;
     std::map<Digest, std::uint64_t> own_; // files in our folder, with their lengths
     std::set<Digest> written_;            // those of own_ that are new files, not links
     std::set<Digest> altered_;            // chunks whose file in the store is damaged
-    std::vector<std::byte> buffer_;       // of put_part()
+    tinykvm::IoBuffer buffer_;             // of put_part(), of any content between calls
     std::uint64_t new_bytes_ = 0;
     bool finished_ = false, committed_ = false;
     bool met_damage_ = false; // put_known() read a damaged chunk: sum_ is wrong

@@ -9,6 +9,7 @@
 #include "src/store/errors.hpp"
 #include "src/store/snapshots/chunk_files.hpp"
 #include "src/store/snapshots/snapshot_record.hpp"
+#include "tinykvm/base/io_buffer.hpp"
 #include "tinykvm/base/read.hpp"
 #include "tinykvm/base/write.hpp"
 
@@ -70,7 +71,7 @@ void StoredSnapshot::export_to(int fd) const {
 void StoredSnapshot::check() const {
     // One digest over all bytes costs half of what read_all() costs, which tells which piece is at fault.
     Sha256 sum;
-    std::vector<std::byte> buffer(kCompared);
+    tinykvm::IoBuffer buffer(kCompared);
     for (const Piece& piece : pieces_) {
         const auto file = open_chunk(*folder_, piece.chunk, piece.length);
         const std::string path = folder_->full(chunk_path(piece.chunk));
@@ -89,7 +90,7 @@ bool StoredSnapshot::holds(int file) const {
 }
 
 bool StoredSnapshot::holds(int file, std::span<const Piece> pieces) const {
-    std::vector<std::byte> here(kCompared), there(kCompared);
+    tinykvm::IoBuffer here(kCompared), there(kCompared);
     for (const Piece& piece : pieces) {
         const std::string path = chunk_path(piece.chunk);
         const auto stored = folder_->open_read(path);
