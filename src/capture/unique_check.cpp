@@ -78,8 +78,7 @@ std::vector<std::string> check_unique(const Setup& setup, const Options& options
     const std::string name = program_name(setup.program);
     std::vector<std::string> unknown, repeated;
     for (const WarmupRequest& request : options.warmup_requests) {
-        const auto repeats =
-            tried.answered ? repeats_of(setup, options, image, request, tried.replies) : std::nullopt;
+        const auto repeats = tried.answered ? repeats_of(setup, options, image, request, tried.replies) : std::nullopt;
         if (!repeats) {
             unknown.push_back(unanswered(request.name()));
             continue;

@@ -33,8 +33,8 @@ class ChunkPress {
 public:
     ChunkPress(std::vector<ChunkInfo>& chunks, std::span<const std::byte> memory, const Effort& effort,
                const FolderCache& cache, OutputFile& file)
-        : chunks_(chunks), memory_(memory), effort_(effort),
-          known_(cache, effort), known_hard_(cache, {0, effort.total_raw}), file_(file) {}
+        : chunks_(chunks), memory_(memory), effort_(effort), known_(cache, effort),
+          known_hard_(cache, {0, effort.total_raw}), file_(file) {}
 
     // Returns the size of all chunks in the file.
     std::uint64_t run() {

@@ -72,7 +72,7 @@ private:
     std::map<Digest, std::uint64_t> own_; // files in our folder, with their lengths
     std::set<Digest> written_;            // those of own_ that are new files, not links
     std::set<Digest> altered_;            // chunks whose file in the store is damaged
-    tinykvm::IoBuffer buffer_;             // of put_part(), of any content between calls
+    tinykvm::IoBuffer buffer_;            // of put_part(), of any content between calls
     std::uint64_t new_bytes_ = 0;
     bool finished_ = false, committed_ = false;
     bool met_damage_ = false; // put_known() read a damaged chunk: sum_ is wrong
