@@ -72,6 +72,7 @@ std::vector<Excess> require_grants(Call& call, const Grants& grants, const Wante
     const daemon::Scale& scale = wanted.settings.scale;
     claims.machines = scale.max;
     claims.kept_machines = scale.min;
+    claims.keep_state = wanted.settings.kept;
     claims.queue = scale.queue;
     if (wanted.settings.tcp)
         claims.listen = wanted.settings.tcp->listen;

@@ -16,6 +16,7 @@ struct Claims {
     tinykvm::Limits limits;
     std::uint64_t image_bytes = 0; // guest memory in the snapshot, which cannot be made smaller
     std::optional<std::uint64_t> machines, kept_machines, queue; // from the manifest
+    bool keep_state = false;                                     // the machines do: both are scale.machines
     std::vector<ListenAddress> listen;                           // from the manifest: of a TCP function
 };
 Claims claims_of(const tinykvm::MachineState& state);

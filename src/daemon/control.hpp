@@ -25,8 +25,8 @@ struct VersionLive {
     std::uint64_t version = 0;
     unsigned percent = 0;  // 0: it only finishes its requests
     std::string state;     // "idle" (no process), "starting", "ready", "stopping", "failing" (it dies again and again)
-    int pid = 0;           // of its process; 0: none
-    unsigned machines = 0; // request machines in the process
+    int pid = 0;           // of its process, or the first of several; 0: none
+    unsigned machines = 0; // request machines in its processes
     unsigned busy = 0;     // machines with a request
     std::uint64_t in_flight = 0;      // requests in machines
     std::uint64_t queued = 0;         // requests that wait for a machine

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "src/http/fields.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::daemon {
@@ -88,6 +89,24 @@ std::string hook_path(const json* function, const char* hook) {
     return *path;
 }
 
+// `machines`: that keep their state.
+Sticky sticky_settings(const json* function, unsigned machines) {
+    constexpr const char* kDefaultCookie = "kvmserver-machine";
+    const json* const given = child(function, "sticky");
+    if (given && machines < 2)
+        misplaced("function.sticky", "is for function.scale.machines of 2 or more: with one machine all requests reach "
+                                     "the same");
+    if (!given)
+        return {"", machines < 2 ? "" : kDefaultCookie};
+    if (!given->is_object() || given->size() != 1 || (!given->contains("header") && !given->contains("cookie")))
+        fail("function.sticky", "a table with one of header = \"NAME\" and cookie = \"NAME\"");
+    const std::string kind = given->begin().key();
+    const auto* const name = given->begin()->get_ptr<const std::string*>();
+    if (!name || !http::is_token(*name))
+        fail("function.sticky." + kind, "a name of letters, digits and - or _");
+    return kind == "header" ? Sticky{*name, ""} : Sticky{"", *name};
+}
+
 std::optional<TcpSettings> tcp_settings(const json& top, const json* function) {
     const json* const given = child(function, "protocol");
     const std::string protocol = !given ? "http" : given->is_string() ? given->get<std::string>() : "";
@@ -162,13 +181,21 @@ FunctionSettings function_settings(std::string_view manifest) {
     for (const char* name : {"min", "max", "idle"})
         if (settings.kept && child(scale, name))
             fail(fmt::format("function.scale.{}", name),
-                 "absent where function.ephemeral = false: one machine runs all the time");
+                 "absent where function.ephemeral = false: function.scale.machines of them run all the time");
+    const auto machines = whole(scale, "machines", 1, 64);
+    if (machines && !settings.kept)
+        fail("function.scale.machines", "absent unless function.ephemeral = false: function.scale.max is for machines "
+                                        "that are reset");
+    if (machines.value_or(1) > 1 && settings.tcp)
+        misplaced("function.scale.machines", "above 1 is for HTTP functions: a TCP client says nothing that shows which "
+                                             "machine knows it");
+    settings.sticky = sticky_settings(function, machines.value_or(1));
     settings.scale.min = whole(scale, "min", 0, 1024).value_or(0);
     settings.scale.max = whole(scale, "max", 1, 1024);
     if (settings.scale.max && *settings.scale.max < settings.scale.min)
         fail("function.scale.max", "at least function.scale.min");
     if (settings.kept)
-        settings.scale.min = *(settings.scale.max = 1);
+        settings.scale.min = *(settings.scale.max = machines.value_or(1));
     settings.scale.idle_ns = duration(scale, "function.scale.idle");
     settings.scale.queue = whole(scale, "queue", 0, 1'000'000);
     settings.scale.queue_ns = duration(scale, "function.scale.queue-timeout").value_or(settings.scale.queue_ns);

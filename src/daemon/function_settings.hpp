@@ -28,11 +28,19 @@ struct TcpSettings {
     bool operator==(const TcpSettings&) const = default;
 };
 
+// How a client's requests reach the same one of several machines that keep their state. One of the two is "".
+struct Sticky {
+    std::string header; // by its value
+    std::string cookie; // that the daemon gives to the client
+    bool operator==(const Sticky&) const = default;
+};
+
 struct FunctionSettings {
     Scale scale;
     std::optional<TcpSettings> tcp; // nothing: HTTP
-    bool kept = false; // [function] ephemeral = false: one machine that keeps its state; scale.min and max are 1
-    unsigned concurrency = 32;        // then: connections that it serves at once
+    bool kept = false; // [function] ephemeral = false: machines that keep their state; scale.min and max: how many
+    unsigned concurrency = 32;        // then: connections that each of them serves at once
+    Sticky sticky;                    // if there are several
     std::string after_restore;        // path; "": no hook
     std::string before_snapshot;      // the same
     std::vector<std::string> secrets; // names of the secrets for all functions that it wants

@@ -153,7 +153,7 @@ std::shared_ptr<FunctionVersion> FunctionTable::version_of(const store::ServedFu
             facts.snapshot = same->facts().snapshot;
         if (same->facts() == facts) {
             if (facts.kept)
-                pool_.restore_from(*same, snapshot);
+                pool_.restore_from(same, snapshot);
             return same;
         }
         facts.snapshot = snapshot;
@@ -303,8 +303,12 @@ FunctionVersion::Facts FunctionTable::facts_of(const store::ServedFunction& func
         facts.queue = static_cast<unsigned>(std::min<std::uint64_t>(facts.queue, each.queue.value_or(facts.queue)));
     }
     facts.min = std::min(facts.min, facts.max);
-    if (facts.kept = settings.kept; facts.kept)
+    if (facts.kept = settings.kept; facts.kept) {
+        // All of them run all the time, or none if that is not granted.
+        facts.machines = facts.min == 0 ? facts.max : facts.min;
+        facts.min = facts.min > 0;
         facts.max = settings.concurrency;
+    }
     facts.idle_ns = scale.idle_ns.value_or(defaults_.idle_ns);
     facts.queue_ns = scale.queue_ns;
     std::vector<std::string> own;
@@ -313,6 +317,7 @@ FunctionVersion::Facts FunctionTable::facts_of(const store::ServedFunction& func
     Given given{settings.after_restore,
                 settings.before_snapshot,
                 settings.tcp,
+                settings.sticky,
                 values_of(settings, function.env, secrets_of(function, version, secrets), own),
                 ceilings_text(ceilings),
                 defaults_.share_across_tenants ? "" : version.tenant};
@@ -324,7 +329,13 @@ FunctionVersion::Facts FunctionTable::facts_of(const store::ServedFunction& func
 
 std::shared_ptr<FunctionVersion> FunctionTable::make_version(FunctionVersion::Facts facts) {
     auto requests = logs_.requests().find(facts.function, facts.created);
-    return std::make_shared<FunctionVersion>(std::move(facts), std::move(requests));
+    FunctionVersion::Others others;
+    for (unsigned machine = 2; machine <= facts.machines; ++machine) {
+        FunctionVersion::Facts other = facts;
+        other.machine = machine;
+        others.push_back(std::make_shared<FunctionVersion>(std::move(other), requests));
+    }
+    return std::make_shared<FunctionVersion>(std::move(facts), std::move(requests), std::move(others));
 }
 
 std::shared_ptr<FunctionVersion> FunctionTable::version(const std::string& function, std::uint64_t version) {

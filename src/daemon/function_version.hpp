@@ -1,10 +1,14 @@
 // A version of a function, with or without a process.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "src/common/digest.hpp"
 #include "src/daemon/function_settings.hpp"
@@ -18,6 +22,7 @@ struct Given {
     std::string after_restore;      // path of the hook; "": none
     std::string before_snapshot;    // the same
     std::optional<TcpSettings> tcp; // nothing: HTTP
+    Sticky sticky;                  // if there are several machines that keep their state
     Values values;
     std::string ceilings; // the most that it is granted (ceilings_text)
     std::string tenant;   // whose copies of unpacked pages it gets
@@ -43,18 +48,32 @@ public:
         std::uint64_t version = 0;
         Digest snapshot;           // at first: see WorkerPool::restore_from()
         unsigned min = 0, max = 1; // request machines
-        bool kept = false;         // one machine keeps its state; `max`: connections that it serves at once
+        bool kept = false;         // it has one machine, which keeps its state; `max`: connections that it serves at once
+        unsigned machines = 1;     // such machines, each with a FunctionVersion; `machine`: which of them this is
+        unsigned machine = 1;
         std::uint64_t idle_ns = 0; // before idle machines are stopped
         unsigned queue = 0;
         std::uint64_t queue_ns = 0;
         SharedGiven given;
         bool operator==(const Facts&) const = default;
-        std::string name() const { return function + " v" + std::to_string(version); } // "hello v4"
+        // "hello v4", "hello v4 machine 2"
+        std::string name() const {
+            return function + " v" + std::to_string(version) +
+                   (machines > 1 ? " machine " + std::to_string(machine) : "");
+        }
     };
-    // `requests`: those of the function, if there are any yet.
-    explicit FunctionVersion(Facts facts, std::shared_ptr<RequestRing> requests = nullptr)
-        : facts_(std::move(facts)), requests_(std::move(requests)) {}
+    using Others = std::vector<std::shared_ptr<FunctionVersion>>;
+    // `requests`: those of the function, if there are any yet. `others`: of the first of several machines.
+    explicit FunctionVersion(Facts facts, std::shared_ptr<RequestRing> requests = nullptr, Others others = {})
+        : facts_(std::move(facts)), others_(others.empty() ? nullptr : std::make_unique<const Others>(std::move(others))),
+          requests_(std::move(requests)) {}
     const Facts& facts() const { return facts_; }
+    // The version's machines beside this one, if this is the first of several. Only the first is in the table.
+    std::span<const std::shared_ptr<FunctionVersion>> others() const {
+        return others_ ? std::span(*others_) : std::span<const std::shared_ptr<FunctionVersion>>();
+    }
+    // Of 1 to Facts::machines, each in turn.
+    unsigned next_machine() { return next_machine_++ % facts_.machines + 1; }
     // The requests of all versions of the function. Most functions of very many have none, so the ring is made when
     // there is one. Thread-safe.
     RequestRing& requests(RequestLog& log) {
@@ -68,6 +87,8 @@ public:
 private:
     friend class WorkerPool;
     const Facts facts_;
+    const std::unique_ptr<const Others> others_; // most of very many have none
+    std::atomic<unsigned> next_machine_{0};
     std::once_flag has_requests_;
     std::shared_ptr<RequestRing> requests_;
     // Guarded by the pool's mutex:

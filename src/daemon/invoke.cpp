@@ -11,6 +11,7 @@
 #include "src/common/random_hex.hpp"
 #include "src/daemon/own_requests.hpp"
 #include "src/daemon/service.hpp"
+#include "src/daemon/sticky.hpp"
 #include "src/http/body.hpp"
 #include "src/http/ids.hpp"
 #include "src/http/reply_head.hpp"
@@ -147,7 +148,7 @@ std::shared_ptr<FunctionVersion> Service::version_for(const InvokeRequest& reque
 InvokeReply Service::invoke(const InvokeRequest& request) {
     check(request);
     read_table(false);
-    const std::shared_ptr<FunctionVersion> version = version_for(request);
+    std::shared_ptr<FunctionVersion> version = version_for(request);
     if (const auto& tcp = version->facts().given->tcp)
         throw store::Conflict(
             tcp->by_name
@@ -156,6 +157,12 @@ InvokeReply Service::invoke(const InvokeRequest& request) {
                               version->facts().name())
                 : fmt::format("{} is no HTTP function but protocol = \"tcp\": connect to {}", version->facts().name(),
                               tcp->listen.front().text()));
+    if (version->facts().machines > 1) { // as a client of the public listener that keeps no cookies
+        std::vector<http::Field> fields;
+        for (const auto& [name, value] : request.headers)
+            fields.push_back({{}, name, value});
+        version = choose_machine(version, {fields, "/"}).machine;
+    }
     const auto begin = Clock::now();
     const auto deadline = begin + std::chrono::microseconds(static_cast<std::int64_t>(request.timeout_seconds * 1e6));
     InvokeReply reply;

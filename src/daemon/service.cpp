@@ -22,6 +22,7 @@
 #include "src/common/random_hex.hpp"
 #include "src/daemon/hook_request.hpp"
 #include "src/daemon/request_traces.hpp"
+#include "src/daemon/sticky.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::daemon {
@@ -72,20 +73,6 @@ http::Options front_options(const ServeOptions& options) {
     if (options.traces)
         out.trace_share = options.traces->share;
     return out;
-}
-
-// The PSS divides shared pages among the processes that share them.
-void read_memory(VersionLive& one) {
-    std::FILE* const file = std::fopen(fmt::format("/proc/{}/smaps_rollup", one.pid).c_str(), "re");
-    if (!file)
-        return;
-    unsigned long long kib = 0;
-    for (char line[256]; std::fgets(line, sizeof line, file);)
-        if (std::sscanf(line, "Rss: %llu", &kib) == 1)
-            one.resident_bytes = kib * 1024;
-        else if (std::sscanf(line, "Pss: %llu", &kib) == 1)
-            one.memory_bytes = kib * 1024;
-    std::fclose(file);
 }
 
 // The address that a socket listens on, as text, and its port.
@@ -304,7 +291,8 @@ std::unique_ptr<http::Lease> Service::connect(const http::RequestInfo& request,
         waiter->failed(std::move(problem));
         return nullptr;
     }
-    const std::shared_ptr<FunctionVersion> version = version_by_share(*destination);
+    Choice choice = choose(*destination, {request.head.fields, route->path, request.secure});
+    const std::shared_ptr<FunctionVersion>& version = choice.machine;
     if (!version) {
         request::Circumstances of;
         of.function = destination->function;
@@ -322,6 +310,8 @@ std::unique_ptr<http::Lease> Service::connect(const http::RequestInfo& request,
             waiter->failed(hook_refused(*hook, name, destination->function));
             return nullptr;
         }
+    if (!choice.set_cookie.empty())
+        waiter->add_to_reply(std::move(choice.set_cookie));
     return pool_.submit(version,
                         {.request_id = request.request_id,
                          .client_ip = request.client_ip,
@@ -466,35 +456,6 @@ DaemonInfo Service::info() const {
     info.max_machines = pool_.max_machines();
     info.draining = draining_;
     return info;
-}
-
-std::vector<VersionLive> Service::live(bool running) const {
-    std::vector<VersionLive> all = pool_.live();
-    std::set<std::pair<std::string, std::uint64_t>> run;
-    for (VersionLive& one : all) {
-        if (one.pid != 0)
-            read_memory(one);
-        if (one.state == "stopping")
-            continue;
-        if (const auto share = table_.share(one.function, one.version)) {
-            one.percent = *share;
-            run.emplace(one.function, one.version);
-        }
-    }
-    const auto shares = running ? std::map<std::pair<std::string, std::uint64_t>, unsigned>() : table_.shares();
-    for (const auto& [key, percent] : shares) {
-        if (run.contains(key))
-            continue;
-        VersionLive& one = all.emplace_back();
-        one.function = key.first;
-        one.version = key.second;
-        one.percent = percent;
-        one.state = "idle";
-    }
-    std::sort(all.begin(), all.end(), [](const VersionLive& a, const VersionLive& b) {
-        return std::tie(a.function, a.version) < std::tie(b.function, b.version);
-    });
-    return all;
 }
 
 MetricsSnapshot Service::metrics() const {

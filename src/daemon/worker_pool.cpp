@@ -37,6 +37,14 @@ protocol::Message request_message(const Request& request) {
     return message;
 }
 
+// Of a version: the one that it is known by, and those beside it.
+template <class Fn>
+void for_each_machine(const std::shared_ptr<FunctionVersion>& version, const Fn& fn) {
+    fn(version);
+    for (const auto& other : version->others())
+        fn(other);
+}
+
 } // namespace
 
 std::optional<request::Problem> RequestLease::failure() const { return pool_.failure_of(*request_); }
@@ -220,8 +228,11 @@ void WorkerPool::carry_out(const request::CloseMachine& close, Actions&, Afterwa
 // Busy machines end when they are clean: see on_ready().
 void WorkerPool::carry_out(const request::StopWorker& stop, Actions&, Afterwards& after) {
     RunningWorker& worker = *workers_.at(stop.worker);
-    if (worker.version->facts().kept)
-        note(*worker.version, "its machine ends, and what it kept is lost", after);
+    if (const FunctionVersion::Facts& facts = worker.version->facts(); facts.kept)
+        note(*worker.version,
+             fmt::format("{} ends, and what it kept is lost",
+                         facts.machines > 1 ? fmt::format("machine {}", facts.machine) : "its machine"),
+             after);
     worker.stopping = true;
     for (const Machine& machine : worker.machines)
         if (!machine->request)
@@ -348,9 +359,10 @@ void WorkerPool::adopt(const std::shared_ptr<FunctionVersion>& version) {
     Afterwards after;
     {
         const std::lock_guard lock(mutex_);
-        if (!version->id_ && version->facts().min == 0)
-            return; // the scheduler need not know it before it has a request
-        schedule([&](Time now, Actions& out) { scheduler_.adopt(function_of(version), now, out); }, after);
+        for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
+            if (machine->id_ || machine->facts().min != 0) // the scheduler need not know others before a request
+                schedule([&](Time now, Actions& out) { scheduler_.adopt(function_of(machine), now, out); }, after);
+        });
     }
     do_afterwards(std::move(after));
 }
@@ -359,14 +371,18 @@ void WorkerPool::retire(const std::shared_ptr<FunctionVersion>& version) {
     Afterwards after;
     {
         const std::lock_guard lock(mutex_);
-        schedule([&](Time now, Actions& out) { scheduler_.retire(function_of(version), now, out); }, after);
+        for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
+            schedule([&](Time now, Actions& out) { scheduler_.retire(function_of(machine), now, out); }, after);
+        });
     }
     do_afterwards(std::move(after));
 }
 
-void WorkerPool::restore_from(FunctionVersion& version, const Digest& snapshot) {
+void WorkerPool::restore_from(const std::shared_ptr<FunctionVersion>& version, const Digest& snapshot) {
     const std::lock_guard lock(mutex_);
-    version.later_snapshot_ = std::make_unique<const Digest>(snapshot);
+    for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
+        machine->later_snapshot_ = std::make_unique<const Digest>(snapshot);
+    });
 }
 
 bool WorkerPool::quiet() const {

@@ -84,12 +84,13 @@ public:
     // Call when the reply is complete.
     void record(const std::shared_ptr<Request>& request, AccessRecord record);
 
+    // All of these are for each machine of a version that has several with states of their own.
     // adopt: the version is routed to, and its minimum of machines is kept. retire: it is no longer routed to and only
     // finishes its requests.
     void adopt(const std::shared_ptr<FunctionVersion>& version);
     void retire(const std::shared_ptr<FunctionVersion>& version);
     // The version's next process is restored from this snapshot; the one that runs goes on.
-    void restore_from(FunctionVersion& version, const Digest& snapshot);
+    void restore_from(const std::shared_ptr<FunctionVersion>& version, const Digest& snapshot);
 
     std::vector<VersionLive> live() const; // versions that have a worker or requests
     struct Sums {

@@ -41,6 +41,11 @@ void Answer::failed(Problem why) {
     notify();
 }
 
+void Answer::add_to_reply(std::string lines) {
+    more_lines = std::move(lines);
+    direct.reset(); // which is for replies as they are
+}
+
 // Claims the answer. Returns false if there is an answer already or none is wanted. After true the request waits for
 // notify(), so its client's socket, its options and io_ stay valid.
 bool Answer::settle() {

@@ -17,6 +17,7 @@ public:
     void connected_for_rest(tinykvm::UniqueFd socket) override;
     void replied(std::string reply, Closing closing, Sender sender) override;
     void failed(Problem problem) override;
+    void add_to_reply(std::string lines) override;
     bool abandoned() const override { return state_.load(std::memory_order_acquire) == State::abandoned; }
 
     // The rest is for the request's own thread.
@@ -27,6 +28,8 @@ public:
     void interrupt();
 
     std::optional<DirectReply> direct; // set before the wait if a direct reply is allowed
+
+    std::string more_lines; // of the reply's head
 
     tinykvm::UniqueFd socket; // empty if there is a `reply`
     bool opening_delivered = false;

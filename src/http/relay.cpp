@@ -70,7 +70,7 @@ Next Exchange::relay(Yield& yield) {
     const bool close_delimited = unpack || (reply_.body.kind == BodyKind::until_close && !chunk);
     const ClientConnection connection = choose_connection(close_delimited);
     out_.clear();
-    append_reply(out_, reply_, connection, {.chunked = chunk, .plain = unpack});
+    append_reply(out_, reply_, connection, {.chunked = chunk, .plain = unpack}, answer_->more_lines);
     reply_begun_ = true;
     status_ = reply_.status;
     const Next next = relay_body(chunk, unpack, yield);

@@ -49,7 +49,8 @@ void append_request(std::string& out, const RequestHead& head, const RequestExtr
     out.append("\r\n");
 }
 
-void append_reply(std::string& out, const ReplyHead& head, ClientConnection connection, ReplyFraming framing) {
+void append_reply(std::string& out, const ReplyHead& head, ClientConnection connection, ReplyFraming framing,
+                  std::string_view more) {
     append_status_line(out, head);
     const bool no_body_ever = head.status == 204;
     for (const Field& field : head.fields) {
@@ -68,10 +69,10 @@ void append_reply(std::string& out, const ReplyHead& head, ClientConnection conn
         append(out, "Connection", "close");
     else if (connection == ClientConnection::keep_1_0)
         append(out, "Connection", "keep-alive");
-    out.append("\r\n");
+    out.append(more).append("\r\n");
 }
 
-void append_interim(std::string& out, const ReplyHead& head) {
+void append_interim(std::string& out, const ReplyHead& head, std::string_view more) {
     append_status_line(out, head);
     for (const Field& field : head.fields) {
         // No body can follow, so no header may announce one.
@@ -80,7 +81,7 @@ void append_interim(std::string& out, const ReplyHead& head) {
             continue;
         out.append(field.line);
     }
-    out.append("\r\n");
+    out.append(more).append("\r\n");
 }
 
 } // namespace kvmserver::http

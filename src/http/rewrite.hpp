@@ -28,8 +28,10 @@ struct ReplyFraming {
     bool chunked = false;
     bool plain = false;
 };
-void append_reply(std::string& out, const ReplyHead& head, ClientConnection connection, ReplyFraming framing);
+// `more`: header lines to add, each with its CRLF.
+void append_reply(std::string& out, const ReplyHead& head, ClientConnection connection, ReplyFraming framing,
+                  std::string_view more = {});
 // For 1xx replies. 101 keeps its Connection header.
-void append_interim(std::string& out, const ReplyHead& head);
+void append_interim(std::string& out, const ReplyHead& head, std::string_view more = {});
 
 } // namespace kvmserver::http

@@ -112,7 +112,7 @@ Next Exchange::tunnel(Yield& yield) {
     reply_begun_ = true;
     status_ = 101;
     patience_ = options_.tunnel_timeout;
-    append_interim(out_, reply_);
+    append_interim(out_, reply_, answer_->more_lines);
     if (!send_client(out_, yield))
         return broken({}, yield);
     uploading_ = true;

@@ -70,6 +70,9 @@ public:
     // The program's complete reply, and how it closed the connection. Sender::caller: this thread may send the reply to
     // the client itself, which saves the client a thread switch.
     virtual void replied(std::string reply, Closing closing, Sender sender) = 0;
+    // Header lines, each with its CRLF, that the client gets with the program's reply. Only within connect(), before
+    // any answer. A waiter that takes replies as they are ignores them.
+    virtual void add_to_reply(std::string) {}
 };
 
 class Upstream {

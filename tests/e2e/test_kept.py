@@ -278,7 +278,7 @@ def test_it_is_shown_where_functions_are(keeps, serve, store) -> None:
 
 @pytest.mark.parametrize("settings, said", [
     ('ephemeral = "no"\n', "function.ephemeral must be true or false"),
-    (KEPT + "[function.scale]\nmax = 4\n", "function.scale.max must be absent where function.ephemeral = false: one machine runs all the time"),
+    (KEPT + "[function.scale]\nmax = 4\n", "function.scale.max must be absent where function.ephemeral = false: function.scale.machines of them run all the time"),
     (KEPT + "[function.scale]\nidle = \"1s\"\n", "function.scale.idle must be absent where function.ephemeral = false"),
     (KEPT + "[function.scale]\nconcurrency = 0\n", "function.scale.concurrency must be a whole number from 1 to 256"),
     ("[function.scale]\nconcurrency = 4\n", "function.scale.concurrency must be absent unless function.ephemeral = false"),

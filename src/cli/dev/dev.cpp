@@ -200,7 +200,10 @@ private:
                 events_->step(end);
         }
         if (manifest_.kept && !keeps_)
-            say("it keeps what requests change until the next build ([function] ephemeral = false)");
+            say(fmt::format("it keeps what requests change until the next build ([function] ephemeral = false){}",
+                            manifest_.kept_machines > 1
+                                ? fmt::format("; here in one machine, when deployed in {}", manifest_.kept_machines)
+                                : ""));
         keeps_ = manifest_.kept;
         current_ = std::move(next);
         const std::string url = fmt::format("{}://127.0.0.1:{}",

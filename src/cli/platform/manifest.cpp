@@ -47,8 +47,8 @@ public:
 private:
     void read_function(const toml::table& function) {
         warn_unknown(function, "function",
-                     {"name", "protocol", "listen", "drain", "routes", "secrets", "ephemeral", "env", "scale", "hooks",
-                      "build", "versions"});
+                     {"name", "protocol", "listen", "drain", "routes", "secrets", "ephemeral", "sticky", "env", "scale",
+                      "hooks", "build", "versions"});
         const toml::node* const ephemeral = function.get("ephemeral");
         if (ephemeral && !ephemeral->is_boolean())
             fail(*ephemeral, "function.ephemeral must be true or false");
@@ -76,8 +76,11 @@ private:
                 manifest_.watch = strings(*watch, "function.build.watch");
         }
         if (const toml::table* scale = table(function, "function", "scale")) {
-            warn_unknown(*scale, "function.scale", {"min", "max", "idle", "queue", "queue-timeout", "concurrency"});
+            warn_unknown(*scale, "function.scale",
+                         {"min", "max", "idle", "queue", "queue-timeout", "concurrency", "machines"});
             as_the_daemon(*scale, "scale");
+            if (const toml::node* machines = scale->get("machines"))
+                manifest_.kept_machines = static_cast<unsigned>(machines->value_or<std::int64_t>(1));
         }
         if (const toml::table* versions = table(function, "function", "versions")) {
             warn_unknown(*versions, "function.versions", {"keep"});

@@ -25,6 +25,7 @@ struct Manifest {
     std::string health;               // path; "": none
     std::string before_snapshot;      // the same
     bool kept = false;                // ephemeral = false: its machine keeps what requests change
+    unsigned kept_machines = 1;       // then: how many such machines there are
     std::string build_command;        // "": none
     std::vector<std::string> watch;   // globs that `dev --watch` watches; none: the whole folder
     std::string json;                 // the whole manifest, for the store

@@ -1,0 +1,97 @@
+// What the API says of the versions that run.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "src/daemon/service.hpp"
+
+namespace kvmserver::daemon {
+
+namespace {
+
+// The PSS divides shared pages among the processes that share them.
+void read_memory(VersionLive& one) {
+    std::FILE* const file = std::fopen(fmt::format("/proc/{}/smaps_rollup", one.pid).c_str(), "re");
+    if (!file)
+        return;
+    unsigned long long kib = 0;
+    for (char line[256]; std::fgets(line, sizeof line, file);)
+        if (std::sscanf(line, "Rss: %llu", &kib) == 1)
+            one.resident_bytes = kib * 1024;
+        else if (std::sscanf(line, "Pss: %llu", &kib) == 1)
+            one.memory_bytes = kib * 1024;
+    std::fclose(file);
+}
+
+// Machines of one version that keep states of their own are one entry, with the worst of their states.
+void join_machines(std::vector<VersionLive>& all) {
+    constexpr std::array<std::string_view, 4> kWorstFirst{"failing", "starting", "ready", "idle"};
+    const auto rank = [&](const VersionLive& one) { return std::ranges::find(kWorstFirst, one.state); };
+    std::map<std::pair<std::string, std::uint64_t>, VersionLive> joined;
+    std::vector<VersionLive> stopping;
+    for (VersionLive& one : all) {
+        if (one.state == "stopping") {
+            stopping.push_back(std::move(one));
+            continue;
+        }
+        const auto [at, is_new] = joined.try_emplace({one.function, one.version}, one);
+        if (is_new)
+            continue;
+        VersionLive& sum = at->second;
+        if (rank(one) < rank(sum))
+            sum.state = one.state;
+        sum.pid = sum.pid == 0 ? one.pid : one.pid == 0 ? sum.pid : std::min(sum.pid, one.pid);
+        sum.machines += one.machines;
+        sum.busy += one.busy;
+        sum.in_flight += one.in_flight;
+        sum.queued += one.queued;
+        sum.starts += one.starts;
+        if (!one.last_failure.empty())
+            sum.last_failure = one.last_failure;
+        sum.memory_bytes += one.memory_bytes;
+        sum.resident_bytes += one.resident_bytes;
+    }
+    all = std::move(stopping);
+    for (auto& [key, one] : joined)
+        all.push_back(std::move(one));
+}
+
+} // namespace
+
+std::vector<VersionLive> Service::live(bool running) const {
+    std::vector<VersionLive> all = pool_.live();
+    std::set<std::pair<std::string, std::uint64_t>> run;
+    for (VersionLive& one : all)
+        if (one.pid != 0)
+            read_memory(one);
+    join_machines(all);
+    for (VersionLive& one : all) {
+        if (one.state == "stopping")
+            continue;
+        if (const auto share = table_.share(one.function, one.version)) {
+            one.percent = *share;
+            run.emplace(one.function, one.version);
+        }
+    }
+    const auto shares = running ? std::map<std::pair<std::string, std::uint64_t>, unsigned>() : table_.shares();
+    for (const auto& [key, percent] : shares) {
+        if (run.contains(key))
+            continue;
+        VersionLive& one = all.emplace_back();
+        one.function = key.first;
+        one.version = key.second;
+        one.percent = percent;
+        one.state = "idle";
+    }
+    std::sort(all.begin(), all.end(), [](const VersionLive& a, const VersionLive& b) {
+        return std::tie(a.function, a.version) < std::tie(b.function, b.version);
+    });
+    return all;
+}
+
+} // namespace kvmserver::daemon
