@@ -187,8 +187,9 @@ FunctionSettings function_settings(std::string_view manifest) {
         fail("function.scale.machines", "absent unless function.ephemeral = false: function.scale.max is for machines "
                                         "that are reset");
     if (machines.value_or(1) > 1 && settings.tcp)
-        misplaced("function.scale.machines", "above 1 is for HTTP functions: a TCP client says nothing that shows which "
-                                             "machine knows it");
+        misplaced("function.scale.machines",
+                  "above 1 is for HTTP functions: a TCP client says nothing that shows which "
+                  "machine knows it");
     settings.sticky = sticky_settings(function, machines.value_or(1));
     settings.scale.min = whole(scale, "min", 0, 1024).value_or(0);
     settings.scale.max = whole(scale, "max", 1, 1024);

@@ -48,8 +48,8 @@ public:
         std::uint64_t version = 0;
         Digest snapshot;           // at first: see WorkerPool::restore_from()
         unsigned min = 0, max = 1; // request machines
-        bool kept = false;         // it has one machine, which keeps its state; `max`: connections that it serves at once
-        unsigned machines = 1;     // such machines, each with a FunctionVersion; `machine`: which of them this is
+        bool kept = false;     // it has one machine, which keeps its state; `max`: connections that it serves at once
+        unsigned machines = 1; // such machines, each with a FunctionVersion; `machine`: which of them this is
         unsigned machine = 1;
         std::uint64_t idle_ns = 0; // before idle machines are stopped
         unsigned queue = 0;
@@ -65,7 +65,8 @@ public:
     using Others = std::vector<std::shared_ptr<FunctionVersion>>;
     // `requests`: those of the function, if there are any yet. `others`: of the first of several machines.
     explicit FunctionVersion(Facts facts, std::shared_ptr<RequestRing> requests = nullptr, Others others = {})
-        : facts_(std::move(facts)), others_(others.empty() ? nullptr : std::make_unique<const Others>(std::move(others))),
+        : facts_(std::move(facts)),
+          others_(others.empty() ? nullptr : std::make_unique<const Others>(std::move(others))),
           requests_(std::move(requests)) {}
     const Facts& facts() const { return facts_; }
     // The version's machines beside this one, if this is the first of several. Only the first is in the table.

@@ -79,14 +79,16 @@ Choice choose_machine(const std::shared_ptr<FunctionVersion>& version, const Ask
     const Sticky& by = sticky_of(*version);
     if (!by.header.empty()) {
         const std::string_view value = value_of(asked.fields, by.header);
-        return {machine_of(version, value.empty() ? 1 : static_cast<unsigned>(hash_of(value) % facts.machines) + 1), ""};
+        return {machine_of(version, value.empty() ? 1 : static_cast<unsigned>(hash_of(value) % facts.machines) + 1),
+                ""};
     }
     if (const unsigned known = machine_of_cookie(asked.fields, by.cookie, facts))
         return {machine_of(version, known), ""};
     const unsigned next = version->next_machine();
     const std::string_view path = asked.path.find(';') == asked.path.npos ? asked.path : "/"; // it ends the attribute
-    return {machine_of(version, next), fmt::format("Set-Cookie: {}={}; Path={}; HttpOnly; SameSite=Lax{}\r\n", by.cookie,
-                                                   cookie_value(facts, next), path, asked.secure ? "; Secure" : "")};
+    return {machine_of(version, next),
+            fmt::format("Set-Cookie: {}={}; Path={}; HttpOnly; SameSite=Lax{}\r\n", by.cookie,
+                        cookie_value(facts, next), path, asked.secure ? "; Secure" : "")};
 }
 
 Choice choose(const Destination& destination, const Asked& asked) {
