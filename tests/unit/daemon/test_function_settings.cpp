@@ -70,7 +70,8 @@ TEST_CASE("a function that keeps its state has one machine, and says how many re
     CHECK_FALSE(reset.scale.max);
     CHECK(said_of(R"({"function":{"ephemeral":"no"}})").find("function.ephemeral must be true or false") !=
           std::string::npos);
-    const std::string one_machine = " must be absent where function.ephemeral = false: one machine runs all the time";
+    const std::string one_machine =
+        " must be absent where function.ephemeral = false: function.scale.machines of them run all the time";
     for (const std::string key : {"min", "max", "idle"})
         CHECK(said_of(R"({"function":{"ephemeral":false,"scale":{")" + key + R"(":1}}})")
                   .find("function.scale." + key + one_machine) != std::string::npos);
@@ -79,6 +80,18 @@ TEST_CASE("a function that keeps its state has one machine, and says how many re
                   .find("function.scale.concurrency must be a whole number from 1 to 256") != std::string::npos);
     CHECK(said_of(scale(R"("concurrency":4)")).find("function.scale.concurrency must be absent unless") !=
           std::string::npos);
+}
+
+TEST_CASE("of several machines that keep their state a header or a cookie leads to one") {
+    const auto kept = [](const std::string& more) {
+        return function_settings(R"({"function":{"ephemeral":false,"scale":{"machines":3})" + more + "}}");
+    };
+    CHECK(kept("").scale.min == 3);
+    CHECK(kept("").scale.max == 3u);
+    CHECK(kept("").sticky == Sticky{"", "kvmserver-machine"});
+    CHECK(kept(R"(,"sticky":{"header":"X-Tenant"})").sticky == Sticky{"X-Tenant", ""});
+    CHECK(kept(R"(,"sticky":{"cookie":"sid"})").sticky == Sticky{"", "sid"});
+    CHECK(function_settings(R"({"function":{"ephemeral":false}})").sticky == Sticky{});
 }
 
 TEST_CASE("a setting that cannot be is refused by its key, with what it may be") {
