@@ -311,7 +311,7 @@ std::unique_ptr<http::Lease> Service::connect(const http::RequestInfo& request,
             return nullptr;
         }
     if (!choice.set_cookie.empty())
-        waiter->add_to_reply(std::move(choice.set_cookie));
+        waiter->add_to_reply(choice.set_cookie);
     return pool_.submit(version,
                         {.request_id = request.request_id,
                          .client_ip = request.client_ip,

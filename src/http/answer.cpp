@@ -41,8 +41,8 @@ void Answer::failed(Problem why) {
     notify();
 }
 
-void Answer::add_to_reply(std::string lines) {
-    more_lines = std::move(lines);
+void Answer::add_to_reply(const std::string& lines) {
+    more_lines = lines;
     direct.reset(); // which is for replies as they are
 }
 

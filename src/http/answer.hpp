@@ -17,7 +17,7 @@ public:
     void connected_for_rest(tinykvm::UniqueFd socket) override;
     void replied(std::string reply, Closing closing, Sender sender) override;
     void failed(Problem problem) override;
-    void add_to_reply(std::string lines) override;
+    void add_to_reply(const std::string& lines) override;
     bool abandoned() const override { return state_.load(std::memory_order_acquire) == State::abandoned; }
 
     // The rest is for the request's own thread.

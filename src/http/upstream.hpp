@@ -72,7 +72,7 @@ public:
     virtual void replied(std::string reply, Closing closing, Sender sender) = 0;
     // Header lines, each with its CRLF, that the client gets with the program's reply. Only within connect(), before
     // any answer. A waiter that takes replies as they are ignores them.
-    virtual void add_to_reply(std::string) {}
+    virtual void add_to_reply(const std::string&) {}
 };
 
 class Upstream {
