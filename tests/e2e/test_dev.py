@@ -156,10 +156,11 @@ def test_follows_changes(dev) -> None:
 
 def test_state_is_kept_until_the_next_build(dev) -> None:
     text = (dev.folder / "kvmserver.toml").read_text()
-    dev.write("kvmserver.toml", text.replace("[function.build]", "[function]\nephemeral = false\n[function.build]"))
+    dev.write("kvmserver.toml", text.replace("[function.build]", "[function]\nephemeral = false\n[function.scale]\nmachines = 3\n[function.build]"))
     dev.start("--watch").ready()
     assert [dev.get("/count") for _ in range(3)] == ["one 1", "one 2", "one 3"]
-    dev.said("it keeps what requests change until the next build ([function] ephemeral = false)")
+    dev.said("it keeps what requests change until the next build ([function] ephemeral = false); here in one machine, "
+             "when deployed in 3")
     dev.answer("two")
     dev.ready(2)
     assert [dev.get("/count") for _ in range(2)] == ["two 1", "two 2"]
