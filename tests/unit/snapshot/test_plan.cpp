@@ -45,7 +45,7 @@ Planned plan_of(const Pages& pages, std::size_t hot_pages) {
     std::iota(hot.begin(), hot.end(), 0u);
     Planned out;
     out.infos = plan_chunks(memory, ranks, hot).chunks;
-    test::Bytes raw;
+    tinykvm::IoBuffer raw;
     for (const ChunkInfo& chunk : out.infos) {
         gather_pages(chunk, memory, raw);
         out.chunks.emplace_back(reinterpret_cast<const char*>(raw.data()), raw.size());
