@@ -294,9 +294,10 @@ private:
             if (value && most && *value > *most)
                 add(fmt::format("{} = {}", key, *value), fmt::to_string(*most));
         };
-        const char* const of_state = asked_.keep_state ? "function.scale.machines" : nullptr;
-        number(of_state ? of_state : "function.scale.max", asked_.machines, ceilings_.machines);
-        number(of_state ? of_state : "function.scale.min", asked_.kept_machines, ceilings_.kept_machines);
+        const bool keep_state = asked_.keep_state;
+        number(keep_state ? "function.scale.machines" : "function.scale.max", asked_.machines, ceilings_.machines);
+        number(keep_state ? "function.scale.machines" : "function.scale.min", asked_.kept_machines,
+               ceilings_.kept_machines);
         number("function.scale.queue", asked_.queue, ceilings_.queue);
     }
 
