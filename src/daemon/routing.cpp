@@ -46,10 +46,14 @@ std::shared_ptr<FunctionVersion> version_by_share(const Destination& destination
     if (destination.shares.size() == 1)
         return destination.shares.front().version;
     thread_local std::minstd_rand random(std::random_device{}());
+    return version_by_share(destination, random());
+}
+
+std::shared_ptr<FunctionVersion> version_by_share(const Destination& destination, std::uint64_t number) {
     unsigned all = 0;
     for (const Share& share : destination.shares)
         all += share.percent;
-    unsigned at = std::uniform_int_distribution<unsigned>(0, std::max(all, 1u) - 1)(random);
+    auto at = static_cast<unsigned>(number % std::max(all, 1u));
     for (const Share& share : destination.shares) {
         if (at < share.percent)
             return share.version;

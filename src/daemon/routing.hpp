@@ -34,6 +34,8 @@ struct Destination {
 
 // One of the destination's versions, at random by their shares. Null: none is live, or the one chosen cannot be served.
 std::shared_ptr<FunctionVersion> version_by_share(const Destination& destination);
+// The same for any number in place of chance: equal ones get the same version, as long as the shares stay.
+std::shared_ptr<FunctionVersion> version_by_share(const Destination& destination, std::uint64_t number);
 
 // What is served at each address of TCP functions.
 using TcpTable = std::map<ListenAddress, std::shared_ptr<const Destination>>;

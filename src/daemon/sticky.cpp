@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 
 namespace kvmserver::daemon {
@@ -23,11 +24,6 @@ std::string_view value_of(const std::vector<http::Field>& fields, std::string_vi
     return field == fields.end() ? std::string_view() : field->value;
 }
 
-// What names a machine to a client: its version and its number.
-std::string cookie_value(const FunctionVersion::Facts& version, unsigned machine) {
-    return fmt::format("{}-{}", version.version, machine);
-}
-
 bool has_several(const Share& share) { return share.version && share.version->facts().machines > 1; }
 
 const Sticky& sticky_of(const FunctionVersion& version) { return version.facts().given->sticky; }
@@ -36,19 +32,16 @@ std::shared_ptr<FunctionVersion> machine_of(const std::shared_ptr<FunctionVersio
     return machine == 1 ? version : version->others()[machine - 2];
 }
 
-// The version whose machines a client that brings this value knows.
-std::shared_ptr<FunctionVersion> version_by_value(const Destination& destination, std::string_view value) {
-    unsigned all = 0;
-    for (const Share& share : destination.shares)
-        all += share.percent;
-    // Other bits than those that choose the machine.
-    auto at = static_cast<unsigned>((hash_of(value) >> 8) % std::max(all, 1u));
-    for (const Share& share : destination.shares) {
-        if (at < share.percent)
-            return share.version;
-        at -= share.percent;
-    }
-    return nullptr;
+// The machine that a cookie's value names, or 0.
+unsigned machine_named(std::string_view value, const FunctionVersion::Facts& version) {
+    const std::string beginning = fmt::format("{}-", version.version);
+    if (!value.starts_with(beginning))
+        return 0;
+    value.remove_prefix(beginning.size());
+    unsigned machine = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), machine);
+    const bool whole = error == std::errc{} && end == value.data() + value.size() && !value.starts_with('0');
+    return whole && machine <= version.machines ? machine : 0;
 }
 
 } // namespace
@@ -64,9 +57,8 @@ unsigned machine_of_cookie(const std::vector<http::Field>& fields, std::string_v
             rest.remove_prefix(std::min(rest.size(), end + 1));
             if (pair.size() <= name.size() || !pair.starts_with(name) || pair[name.size()] != '=')
                 continue;
-            for (unsigned machine = 1; machine <= version.machines; ++machine)
-                if (pair.substr(name.size() + 1) == cookie_value(version, machine))
-                    return machine;
+            if (const unsigned machine = machine_named(pair.substr(name.size() + 1), version))
+                return machine;
         }
     }
     return 0;
@@ -87,8 +79,8 @@ Choice choose_machine(const std::shared_ptr<FunctionVersion>& version, const Ask
     const unsigned next = version->next_machine();
     const std::string_view path = asked.path.find(';') == asked.path.npos ? asked.path : "/"; // it ends the attribute
     return {machine_of(version, next),
-            fmt::format("Set-Cookie: {}={}; Path={}; HttpOnly; SameSite=Lax{}\r\n", by.cookie,
-                        cookie_value(facts, next), path, asked.secure ? "; Secure" : "")};
+            fmt::format("Set-Cookie: {}={}-{}; Path={}; HttpOnly; SameSite=Lax{}\r\n", by.cookie, facts.version, next,
+                        path, asked.secure ? "; Secure" : "")};
 }
 
 Choice choose(const Destination& destination, const Asked& asked) {
@@ -103,7 +95,8 @@ Choice choose(const Destination& destination, const Asked& asked) {
         }
     const std::string& header = sticky_of(*several->version).header;
     const std::string_view value = header.empty() ? std::string_view() : value_of(asked.fields, header);
-    const auto version = value.empty() ? version_by_share(destination) : version_by_value(destination, value);
+    const auto version = value.empty() ? version_by_share(destination)
+                                       : version_by_share(destination, hash_of(value) >> 8); // not the machine's bits
     return version ? choose_machine(version, asked) : Choice{};
 }
 
