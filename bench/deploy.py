@@ -135,6 +135,7 @@ class Place:
                 time.sleep(0.01)
             time.sleep(0.3)  # until it holds all threads
             run(traced.command, self.env)
+            time.sleep(0.5)  # until it has made its next spare process: strace that leaves amid a fork can leave the child stopped
             strace.terminate()
         return {"command": traced.counts(), "daemon": server.counts()}
 

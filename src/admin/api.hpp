@@ -16,6 +16,7 @@
 #include "src/admin/upload_quota.hpp"
 #include "src/daemon/jail_plans.hpp"
 #include "src/ops/child.hpp"
+#include "src/store/snapshots/checked_chunks.hpp"
 
 namespace kvmserver::daemon {
 class Control;
@@ -77,6 +78,7 @@ public:
     private:
         std::atomic<unsigned>& count_;
     };
+    store::CheckedChunks& checked_chunks() { return checked_chunks_; }
     // Limits trials of new versions: each is a process with a machine.
     std::counting_semaphore<>& trials() { return trials_; }
     std::mutex& deploys() { return deploys_; } // held while totals are counted and a version is added
@@ -92,6 +94,7 @@ private:
     std::atomic<bool> ending_ = false;
     std::atomic<unsigned> followers_[2] = {}; // by TCP, by the Unix socket
     std::counting_semaphore<> trials_{2};
+    store::CheckedChunks checked_chunks_;
     std::mutex deploys_;
 };
 

@@ -18,9 +18,11 @@ void try_out(Call& call, const Grants& grants, const TrialOf& trial) {
     candidate.name = trial.function + " (new)";
     candidate.function = trial.function;
     candidate.snapshot = trial.snapshot;
+    candidate.control = call.api.options().control;
     candidate.executable = call.api.options().executable;
     candidate.jail = call.api.options().jail;
     candidate.examinations = &call.api.examinations();
+    candidate.checked = &call.api.checked_chunks();
     candidate.ceilings = ceilings_text(grants.all());
     candidate.tenant = trial.tenant;
     // A version with a hook that is not activated may lack secrets so far: setting them requires the function to exist.

@@ -10,6 +10,7 @@
 
 #include "src/ceilings/file.hpp"
 #include "src/common/digest.hpp"
+#include "src/daemon/function_process.hpp"
 #include "src/daemon/log_store.hpp"
 #include "src/daemon/metrics.hpp"
 
@@ -94,6 +95,10 @@ public:
 
     // Reads the store at once. When it returns, new requests see the changes.
     virtual void refresh() = 0;
+    // A process for the trial of a version, ready for any; null: it has none to give. Throws HostError.
+    virtual std::unique_ptr<FunctionProcess> take_spare() = 0;
+    // Ends such a process. Returns at once: what it has in memory is given back behind.
+    virtual void discard(std::unique_ptr<FunctionProcess> process) = 0;
     // A version had this snapshot: removes it once nothing needs it. Returns at once.
     virtual void superseded(const Digest& snapshot) = 0;
     // What SIGHUP does: reloads certificates, access log and store, each on its own. What fails to load stays in use as

@@ -49,9 +49,11 @@ struct Pipe {
 FunctionProcess::FunctionProcess(std::uint64_t ahead_bytes, jail::Mode mode, ControlGroups* groups)
     : FunctionProcess("/proc/self/exe", mode, groups, {std::to_string(ahead_bytes)}) {}
 
-FunctionProcess FunctionProcess::for_trial(const std::string& executable, jail::Mode mode, ControlGroups* groups) {
+std::unique_ptr<FunctionProcess> FunctionProcess::for_trial(const std::string& executable, jail::Mode mode,
+                                                            ControlGroups* groups) {
     raise_open_files(); // the caller may be a command, where nothing else has raised the limit
-    return {executable, mode, groups, {"0", "with-parent"}};
+    const std::vector<std::string> more = {"0", "with-parent"};
+    return std::unique_ptr<FunctionProcess>(new FunctionProcess(executable, mode, groups, more));
 }
 
 FunctionProcess::FunctionProcess(const std::string& executable, jail::Mode mode, ControlGroups* groups,

@@ -39,7 +39,8 @@ public:
     // may be null: then it has no control group. Throws HostError.
     FunctionProcess(std::uint64_t ahead_bytes, jail::Mode mode, ControlGroups* groups);
     // Starts a process that is killed when the calling thread ends. Throws HostError.
-    static FunctionProcess for_trial(const std::string& executable, jail::Mode mode, ControlGroups* groups = nullptr);
+    static std::unique_ptr<FunctionProcess> for_trial(const std::string& executable, jail::Mode mode,
+                                                      ControlGroups* groups = nullptr);
     // Which walls a jail lacks on this host, as text; "": none. Nothing if there is no answer in time. The process
     // cannot be used afterwards. Throws HostError.
     std::optional<std::string> missing_walls();

@@ -10,8 +10,11 @@
 #include <cerrno>
 #include <chrono>
 #include <future>
+#include <memory>
+#include <utility>
 
 #include "src/daemon/cache_service.hpp"
+#include "src/daemon/control.hpp"
 #include "src/daemon/function_process.hpp"
 #include "src/protocol/worker_messages.hpp"
 #include "src/store/snapshots/stored_snapshot.hpp"
@@ -39,12 +42,22 @@ public:
     // `plan` of its jail, `limits` of its control group.
     Probe(const Candidate& candidate, std::string plan, GroupLimits limits)
         : plan_(std::move(plan)), limits_(limits), cache_(FolderCache(default_cache_folder())),
-          process_(FunctionProcess::for_trial(candidate.executable, candidate.jail.mode, candidate.jail.groups.get())) {
+          control_(candidate.control) {
+        if (control_)
+            use(control_->take_spare());
+        if (!process_)
+            use_new(candidate);
     }
+    ~Probe() {
+        if (control_)
+            control_->discard(std::move(process_));
+    }
+    Probe(const Probe&) = delete;
+    Probe& operator=(const Probe&) = delete;
 
     void check(const Candidate& candidate, const store::StoredSnapshot& snapshot) {
-        start({candidate.name, candidate.function, &snapshot, candidate.after_restore, candidate.values.body,
-               candidate.values.environment, candidate.ceilings, false, plan_, limits_, candidate.tenant});
+        start(candidate, {candidate.name, candidate.function, &snapshot, candidate.after_restore, candidate.values.body,
+                          candidate.values.environment, candidate.ceilings, false, plan_, limits_, candidate.tenant});
         wait_for(channel_.get(),
                  candidate.after_restore.empty()
                      ? "it was not restored"
@@ -60,21 +73,40 @@ public:
     std::string output() const { return output_.substr(output_.size() - std::min(output_.size(), kMaxOutput)); }
 
 private:
-    void start(const FunctionProgram& program) {
+    void use(std::unique_ptr<FunctionProcess> process) {
+        process_ = std::move(process);
+        out_ = Stream(process_ ? process_->output_fd() : -1);
+        errors_ = Stream(process_ ? process_->errors_fd() : -1);
+    }
+
+    void use_new(const Candidate& candidate) {
+        use(FunctionProcess::for_trial(candidate.executable, candidate.jail.mode, candidate.jail.groups.get()));
+    }
+
+    void start(const Candidate& candidate, const FunctionProgram& program) {
         auto [ours, theirs] = protocol::make_pair();
+        bool started = takes(program, theirs.get());
+        if (!started && control_) { // the spare process was killed just now
+            use_new(candidate);
+            started = takes(program, theirs.get());
+        }
+        if (!started)
+            ended();
+        channel_ = std::move(ours);
+    }
+
+    // Whether the process was there to take it.
+    bool takes(const FunctionProgram& program, int channel) {
         protocol::Message message;
         message.kind = protocol::Kind::add_machine;
-        bool sent = false;
         try {
-            process_.assign(program, cache_);
-            sent = protocol::send(process_.control_fd(), message, theirs.get());
+            process_->assign(program, cache_);
+            return protocol::send(process_->control_fd(), message, channel);
         } catch (const tinykvm::HostError& error) {
             if (error.code().value() != EPIPE && error.code().value() != ECONNRESET)
                 throw;
+            return false;
         }
-        if (!sent)
-            ended();
-        channel_ = std::move(ours);
     }
 
     void ask(const std::string& path) {
@@ -138,7 +170,7 @@ private:
         for (;;) {
             const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end_ - Clock::now()).count();
             pollfd wanted[4] = {
-                {fd, POLLIN, 0}, {out_.fd(), POLLIN, 0}, {errors_.fd(), POLLIN, 0}, {process_.pid_fd(), POLLIN, 0}};
+                {fd, POLLIN, 0}, {out_.fd(), POLLIN, 0}, {errors_.fd(), POLLIN, 0}, {process_->pid_fd(), POLLIN, 0}};
             const int ready = left > 0 ? ::poll(wanted, 4, static_cast<int>(left)) : 0;
             if (ready < 0 && errno != EINTR)
                 tinykvm::throw_errno("poll");
@@ -164,13 +196,13 @@ private:
     // The process has given up or is about to end. Its own last line is the reason.
     [[noreturn]] void ended() {
         constexpr int kPatienceMs = 2000; // it only has to exit
-        pollfd end{process_.pid_fd(), POLLIN, 0};
+        pollfd end{process_->pid_fd(), POLLIN, 0};
         while (::poll(&end, 1, kPatienceMs) < 0 && errno == EINTR) {
         }
         constexpr int kPipes = 16; // enough reads to empty a full pipe
         for (int i = 0; i < kPipes; ++i)
             read_output();
-        const std::string how = end.revents != 0 ? process_.reap() : "stopped responding";
+        const std::string how = end.revents != 0 ? process_->reap() : "stopped responding";
         throw Sick(errors_.why().empty() || how.starts_with("was killed") ? "its process " + how : errors_.why());
     }
 
@@ -213,8 +245,9 @@ private:
     const std::string plan_;
     const GroupLimits limits_;
     CacheService cache_;
-    FunctionProcess process_;
-    Stream out_{process_.output_fd()}, errors_{process_.errors_fd()};
+    Control* const control_; // null: the processes are our own
+    std::unique_ptr<FunctionProcess> process_;
+    Stream out_{-1}, errors_{-1};
     UniqueFd channel_;
     std::string output_;
     Clock::time_point end_ = Clock::now() + kLimit;
@@ -229,7 +262,7 @@ Unhealthy::Unhealthy(const std::string& why, std::string output)
 void require_health(store::Store& store, const Candidate& candidate) {
     const store::StoredSnapshot snapshot(store, candidate.snapshot);
     // The trial reads only what it needs. A thread checks all bytes meanwhile. If both fail, the check has the reason.
-    auto intact = std::async(std::launch::async, [&] { snapshot.check(); });
+    auto intact = std::async(std::launch::async, [&] { snapshot.check(*candidate.checked); });
     JailPlans plans(candidate.jail, *candidate.examinations);
     const std::vector<Ceilings> ceilings = ceilings_from_text(candidate.ceilings);
     Probe probe(candidate, plans.plan_for(snapshot, ceilings), plans.limits_for(snapshot, ceilings, 1));

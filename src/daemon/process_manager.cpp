@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "src/daemon/spare_processes.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::daemon {
@@ -21,10 +20,11 @@ constexpr std::uint64_t kMaxAhead = 64 << 20;
 
 ProcessManager::ProcessManager(store::Store& store, CacheService& cache, JailSettings jail, Examinations& examinations,
                                Done done)
-    : store_(store), cache_(cache), plans_(std::move(jail), examinations), done_(std::move(done)) {
+    : store_(store), cache_(cache), plans_(std::move(jail), examinations), done_(std::move(done)),
+      spares_(kSpares, plans_.mode(), plans_.groups()) {
     starter_ = std::thread([this] { start_loop(); });
-    for (std::thread& examiner : examiners_)
-        examiner = std::thread([this] { examine_loop(); });
+    for (std::thread& thread : behind_)
+        thread = std::thread([this] { behind_loop(); });
 }
 
 ProcessManager::~ProcessManager() { end(); }
@@ -41,6 +41,14 @@ void ProcessManager::set_ahead(std::uint64_t bytes) {
     ahead_bytes_ = std::min(bytes, kMaxAhead);
 }
 
+void ProcessManager::discard(std::unique_ptr<FunctionProcess> process) {
+    process->kill();
+    const std::lock_guard lock(mutex_);
+    discarded_.push_back(std::move(process));
+    behind_wanted_.notify_one();
+    start_wanted_.notify_one(); // its place among the spare processes may be free
+}
+
 void ProcessManager::end() {
     {
         const std::lock_guard lock(mutex_);
@@ -48,27 +56,28 @@ void ProcessManager::end() {
             return;
         ending_ = true;
         start_wanted_.notify_all();
-        examination_wanted_.notify_all();
+        behind_wanted_.notify_all();
     }
     starter_.join();
-    for (std::thread& examiner : examiners_)
-        examiner.join();
+    for (std::thread& thread : behind_)
+        thread.join();
     for (const auto* left : {&to_start_, &to_examine_})
         for (const Start& start : *left)
             done_(start.worker, "the server ends");
 }
 
 void ProcessManager::start_loop() {
-    SpareProcesses spares(kSpares, plans_.mode(), plans_.groups());
     std::unique_lock lock(mutex_);
     for (;;) {
         const auto wanted = [this] { return ending_ || !to_start_.empty(); };
-        if (spares.complete()) {
-            start_wanted_.wait(lock, wanted);
+        if (spares_.complete()) {
+            start_wanted_.wait(lock, [&] { return wanted() || !spares_.complete(); });
+            if (!wanted())
+                continue;
         } else if (!start_wanted_.wait_for(lock, kQuiet, wanted)) {
             const std::uint64_t ahead = ahead_bytes_;
             lock.unlock();
-            spares.add(ahead);
+            spares_.add(ahead);
             lock.lock();
             continue;
         }
@@ -78,16 +87,16 @@ void ProcessManager::start_loop() {
         to_start_.pop_front();
         if (!start.examined && !plans_.knows(start.snapshot)) {
             to_examine_.push_back(start);
-            examination_wanted_.notify_one();
+            behind_wanted_.notify_one();
             continue;
         }
         lock.unlock();
-        done_(start.worker, started(start, spares));
+        done_(start.worker, started(start));
         lock.lock();
     }
 }
 
-std::variant<ProcessManager::Started, std::string> ProcessManager::started(const Start& start, SpareProcesses& spares) {
+std::variant<ProcessManager::Started, std::string> ProcessManager::started(const Start& start) {
     const FunctionVersion::Facts& facts = start.version->facts();
     Started out;
     try {
@@ -105,11 +114,11 @@ std::variant<ProcessManager::Started, std::string> ProcessManager::started(const
                                       .limits = plans_.limits_for(*out.snapshot, ceilings, facts.kept ? 1 : facts.max),
                                       .tenant = facts.given->tenant,
                                       .kept = facts.kept};
-        out.process = spares.take();
+        out.process = spares_.take();
         try {
             out.process->assign(program, cache_);
         } catch (const HostError&) { // the spare process was killed just now
-            out.process = spares.take();
+            out.process = spares_.take();
             out.process->assign(program, cache_);
         }
     } catch (const std::exception& error) {
@@ -119,12 +128,20 @@ std::variant<ProcessManager::Started, std::string> ProcessManager::started(const
 }
 
 // A separate queue: functions whose snapshots are known do not wait for those that must be examined first.
-void ProcessManager::examine_loop() {
+void ProcessManager::behind_loop() {
     std::unique_lock lock(mutex_);
     for (;;) {
-        examination_wanted_.wait(lock, [this] { return ending_ || !to_examine_.empty(); });
+        behind_wanted_.wait(lock, [this] { return ending_ || !to_examine_.empty() || !discarded_.empty(); });
         if (ending_)
             return;
+        if (to_examine_.empty()) {
+            auto process = std::move(discarded_.back());
+            discarded_.pop_back();
+            lock.unlock();
+            process.reset(); // waits for its end
+            lock.lock();
+            continue;
+        }
         Start start = to_examine_.front();
         to_examine_.pop_front();
         lock.unlock();

@@ -9,10 +9,12 @@
 #include <string>
 #include <thread>
 #include <variant>
+#include <vector>
 
 #include "src/daemon/function_process.hpp"
 #include "src/daemon/jail_plans.hpp"
 #include "src/daemon/request.hpp"
+#include "src/daemon/spare_processes.hpp"
 #include "src/request/scheduler.hpp"
 
 namespace kvmserver::daemon {
@@ -36,6 +38,10 @@ public:
                bool report_excess);
     // Sets how much image memory spare processes prepare.
     void set_ahead(std::uint64_t bytes);
+    // For a trial: a spare process, or a new one. The spare is not replaced before discard(). Throws HostError.
+    std::unique_ptr<FunctionProcess> take_spare() { return spares_.take(); }
+    // Kills the process and returns at once: what it has in memory is given back behind.
+    void discard(std::unique_ptr<FunctionProcess> process);
     // Cancels starts that have not begun. `done` is not called afterwards.
     void end();
 
@@ -48,19 +54,21 @@ private:
         bool examined = false; // its snapshot was examined, or cannot be
     };
     void start_loop();
-    void examine_loop();
-    std::variant<Started, std::string> started(const Start& start, class SpareProcesses& spares);
+    void behind_loop();
+    std::variant<Started, std::string> started(const Start& start);
 
     store::Store& store_;
     CacheService& cache_;
     JailPlans plans_;
     const Done done_;
+    SpareProcesses spares_;
     std::mutex mutex_; // guards the following
     std::deque<Start> to_start_, to_examine_;
-    std::condition_variable start_wanted_, examination_wanted_;
+    std::vector<std::unique_ptr<FunctionProcess>> discarded_; // killed
+    std::condition_variable start_wanted_, behind_wanted_;
     std::uint64_t ahead_bytes_ = 0;
     bool ending_ = false;
-    std::thread starter_, examiners_[2];
+    std::thread starter_, behind_[2];
 };
 
 } // namespace kvmserver::daemon

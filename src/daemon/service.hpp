@@ -54,6 +54,8 @@ public:
     // To be called often: what is due now and then.
     void tick();
     void claim(const std::string& function, const std::vector<ListenAddress>& addresses, bool keep) override;
+    std::unique_ptr<FunctionProcess> take_spare() override { return pool_.processes().take_spare(); }
+    void discard(std::unique_ptr<FunctionProcess> process) override { pool_.processes().discard(std::move(process)); }
     void superseded(const Digest& snapshot) override { recompressor_.superseded(snapshot); }
     void reload() override;
     // Sets what else reload() does: reloading the companion's files. {} removes it, and no call is running when this

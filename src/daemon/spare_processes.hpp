@@ -3,13 +3,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "src/daemon/function_process.hpp"
 
 namespace kvmserver::daemon {
 
-// Belongs to one thread.
+// Thread-safe.
 class SpareProcesses {
 public:
     SpareProcesses(std::size_t count, jail::Mode mode, ControlGroups* groups)
@@ -18,14 +19,15 @@ public:
     // Returns a spare process, or a new one. Throws HostError.
     std::unique_ptr<FunctionProcess> take();
     // Whether there are enough spare processes. Also true after add() failed, until the next take().
-    bool complete() const { return failed_ || ready_.size() >= count_; }
+    bool complete() const;
     // Makes one, with memory for that much of a snapshot.
     void add(std::uint64_t ahead_bytes);
 
 private:
-    std::size_t count_;
-    jail::Mode mode_;
-    ControlGroups* groups_;                               // null: none
+    const std::size_t count_;
+    const jail::Mode mode_;
+    ControlGroups* const groups_;                         // null: none
+    mutable std::mutex mutex_;                            // guards the following
     std::vector<std::unique_ptr<FunctionProcess>> ready_; // oldest first
     bool failed_ = false;
 };

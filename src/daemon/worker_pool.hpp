@@ -93,6 +93,7 @@ public:
     void restore_from(const std::shared_ptr<FunctionVersion>& version, const Digest& snapshot);
 
     std::vector<VersionLive> live() const; // versions that have a worker or requests
+    ProcessManager& processes() { return manager_; }
     struct Sums {
         std::uint64_t processes = 0, machines = 0;
     };

@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "src/ops/known_digests.hpp"
 #include "src/ops/piece_verifier.hpp"
 #include "src/snapshot/format.hpp"
 #include "src/store/snapshots/importer.hpp"
@@ -25,6 +26,20 @@ tinykvm::UniqueFd open_file(const std::filesystem::path& file) {
     return fd;
 }
 
+Digest digest_of(const std::filesystem::path& path) {
+    const tinykvm::UniqueFd file = open_file(path);
+    struct stat status {};
+    if (::fstat(file.get(), &status) < 0)
+        tinykvm::throw_errno("stat " + path.string());
+    const FileStamp before = FileStamp::of(status);
+    const FolderCache cache(default_cache_folder());
+    if (const auto known = known_digest(cache, before))
+        return *known;
+    const Digest digest = sha256_of_file(file.get(), path.string());
+    note_digest(cache, before, digest);
+    return digest;
+}
+
 // Reads all of `bytes`. Throws UserError if the file has become shorter.
 void read_fully(int fd, std::span<std::byte> bytes, std::uint64_t offset, const std::filesystem::path& file) {
     if (tinykvm::read_at(fd, offset, bytes, "read " + file.string()) != bytes.size())
@@ -36,7 +51,7 @@ void read_fully(int fd, std::span<std::byte> bytes, std::uint64_t offset, const 
 DigestedFile::DigestedFile(const std::filesystem::path& path, Origin origin)
     : path_(path), origin_(origin), bytes_(open_file_source(path)->size()),
       digest_(std::async(origin == Origin::made_now ? std::launch::deferred : std::launch::async,
-                         [path] { return sha256_of_file(open_file(path).get(), path.string()); })) {}
+                         [path] { return digest_of(path); })) {}
 
 CutFile::CutFile(const std::filesystem::path& file) : reader_(SnapshotReader::open(file)) {
     const tinykvm::UniqueFd fd = open_file(file);

@@ -110,7 +110,7 @@ Check of(const char* subject, bool good, std::string line) {
 // Describes the jail that function processes would get.
 Check walls() {
     try {
-        const auto missing = daemon::FunctionProcess::for_trial(ops::kSelf, jail::Mode::automatic).missing_walls();
+        const auto missing = daemon::FunctionProcess::for_trial(ops::kSelf, jail::Mode::automatic)->missing_walls();
         if (missing && missing->empty())
             return of("jail", true, "jail ok (every wall)");
         if (missing)

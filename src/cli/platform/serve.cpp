@@ -334,7 +334,7 @@ void tell_of_trouble(jail::Mode mode) {
         probe_line();
         if (mode == jail::Mode::off)
             return;
-        const auto missing = daemon::FunctionProcess::for_trial(ops::kSelf, jail::Mode::automatic).missing_walls();
+        const auto missing = daemon::FunctionProcess::for_trial(ops::kSelf, jail::Mode::automatic)->missing_walls();
         if (!missing || !missing->empty())
             fmt::print(stderr, "kvmserver: the jail of functions lacks walls here{}{}: kvmserver doctor{}\n",
                        missing ? ": " : "", missing.value_or(""),

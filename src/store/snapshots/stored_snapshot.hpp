@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/store/files/hold.hpp"
+#include "src/store/snapshots/checked_chunks.hpp"
 #include "src/store/snapshots/piece_files.hpp"
 #include "src/store/store.hpp"
 
@@ -36,7 +37,8 @@ public:
     void read(std::uint64_t offset, std::span<std::byte> bytes) const;
     // Writes the whole file to `fd` from its current offset, checking every byte.
     void export_to(int fd) const;
-    void check() const; // checks every byte
+    // Reads all pieces but those that `checked` knows, and adds them to it.
+    void check(CheckedChunks& checked) const;
     // Whether `file` has exactly these bytes at its beginning, and all files of the store are intact.
     bool holds(int file) const;
 

@@ -23,6 +23,8 @@ public:
     store::Store& store() override { throw std::logic_error("the API has its own"); }
     daemon::InvokeReply invoke(const daemon::InvokeRequest&) override { return {}; }
     void claim(const std::string&, const std::vector<ListenAddress>&, bool) override {}
+    std::unique_ptr<daemon::FunctionProcess> take_spare() override { return nullptr; }
+    void discard(std::unique_ptr<daemon::FunctionProcess>) override {}
     void refresh() override;
     void superseded(const Digest& snapshot) override { dropped.push_back(snapshot); }
     void reload() override {}
