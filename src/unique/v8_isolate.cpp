@@ -66,27 +66,30 @@ std::unordered_set<std::uint64_t> likely_places(const MemoryView& memory) {
     return places;
 }
 
-// The places to which a pointer leads. Blocks that glibc's malloc() made for 24 bytes come first.
-std::vector<GuestVirt> led_to(const MemoryView& memory, std::unordered_set<std::uint64_t> places) {
-    std::vector<GuestVirt> of_glibc, others;
+struct Places {
+    std::vector<GuestVirt> of_glibc; // blocks that glibc's malloc() made for 24 bytes
+    std::vector<GuestVirt> others;
+};
+
+// The places to which a pointer leads.
+Places led_to(const MemoryView& memory, std::unordered_set<std::uint64_t> places) {
+    Places found;
     for (const Written& run : memory.written()) {
         for (const std::uint64_t word : run.words()) {
             if (word % 16 != 0 || word == 0 || word >> 47 != 0 || places.erase(word) == 0)
                 continue;
             const auto size = memory.value<std::uint64_t>(GuestVirt(word - sizeof(word)));
-            (size && (*size & ~std::uint64_t{7}) == 0x20 ? of_glibc : others).emplace_back(word);
+            auto& kind = size && (*size & ~std::uint64_t{7}) == 0x20 ? found.of_glibc : found.others;
+            if (kind.size() < kMaxLikely)
+                kind.emplace_back(word);
         }
     }
-    of_glibc.insert(of_glibc.end(), others.begin(), others.end());
-    of_glibc.resize(std::min(of_glibc.size(), kMaxLikely));
-    return of_glibc;
+    return found;
 }
 
-} // namespace
-
-void v8::find_isolates(const MemoryView& memory, Findings& findings) {
+// Adds those that are generators. Returns whether there is one.
+bool add_sound(const std::vector<GuestVirt>& places, const MemoryView& memory, Findings& findings) {
     const auto walk = std::make_unique<Xorshift128Walk>();
-    const std::vector<GuestVirt> places = led_to(memory, likely_places(memory));
     std::vector<Generator> generators(places.size());
     for (std::size_t i = 0; i < places.size(); ++i)
         generators[i] = memory.value<Generator>(places[i]).value_or(Generator{});
@@ -98,6 +101,16 @@ void v8::find_isolates(const MemoryView& memory, Findings& findings) {
         if (sound[i])
             findings.add_random(places[i] + offsetof(Generator, state), sizeof(Xorshift128),
                                 "V8, generator of an isolate");
+    return std::ranges::count(sound, 0) != std::ssize(sound);
+}
+
+} // namespace
+
+void v8::find_isolates(const MemoryView& memory, Findings& findings) {
+    const Places places = led_to(memory, likely_places(memory));
+    // A process has one malloc() for all of its isolates.
+    if (!add_sound(places.of_glibc, memory, findings))
+        add_sound(places.others, memory, findings);
 }
 
 } // namespace kvmserver::unique

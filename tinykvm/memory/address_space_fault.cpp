@@ -138,7 +138,7 @@ bool AddressSpace::fill_from_file(const Region& region, std::uint64_t region_beg
     std::byte* to = ram_->host(frame_address(first));
     std::uint64_t left = std::uint64_t{count} * kPageSize;
     std::uint64_t offset = region.file_offset + (at - region_begin);
-    constexpr std::uint64_t kWorthSending = 2 * kFileBlock; // nobody waits for such a block to use it
+    constexpr std::uint64_t kWorthSending = 4 * kPageSize;
     if (left >= kWorthSending) {
         const std::uint64_t sent = ram_->fill_from_file(first, region.file->fd.get(), offset, left);
         to += sent;
