@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <thread>
 
+#include "src/common/background_work.hpp"
 #include "src/ops/known_digests.hpp"
-#include "src/ops/piece_verifier.hpp"
 #include "src/snapshot/format.hpp"
 #include "src/store/snapshots/importer.hpp"
 #include "src/store/snapshots/stored_snapshot.hpp"
@@ -50,7 +52,7 @@ void read_fully(int fd, std::span<std::byte> bytes, std::uint64_t offset, const 
 
 DigestedFile::DigestedFile(const std::filesystem::path& path, Origin origin)
     : path_(path), origin_(origin), bytes_(open_file_source(path)->size()),
-      digest_(std::async(origin == Origin::made_now ? std::launch::deferred : std::launch::async,
+      digest_(std::async(origin == Origin::unknown ? std::launch::async : std::launch::deferred,
                          [path] { return digest_of(path); })) {}
 
 CutFile::CutFile(const std::filesystem::path& file) : reader_(SnapshotReader::open(file)) {
@@ -99,12 +101,12 @@ Imported import_snapshot(store::Store& store, const DigestedFile& digested, cons
         }
     const CutFile cut(path);
     store::Importer importer(store);
-    PieceVerifier verifier(cut);
+    BackgroundWork verifier(std::clamp(std::thread::hardware_concurrency(), 1u, 4u));
     for (std::size_t i = 0; i < cut.pieces().size(); ++i) {
         const std::uint64_t known = importer.new_bytes();
         importer.put_part(file.get(), cut.pieces()[i].offset, cut.pieces()[i].length, path.string());
-        if (importer.new_bytes() != known)
-            verifier.add(i);
+        if (importer.new_bytes() != known && digested.origin() != DigestedFile::Origin::made_in_a_hurry)
+            verifier.add([&cut, i] { cut.verify(i); });
         if (progress)
             progress(importer.size(), digested.bytes());
     }

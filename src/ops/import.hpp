@@ -21,7 +21,8 @@ class DigestedFile {
 public:
     enum class Origin {
         unknown,
-        made_now, // no store can have it: the digest is computed when it is asked for
+        made_now,        // no store can have it: the digest is computed when it is asked for
+        made_in_a_hurry, // the same; a daemon will read all of it again, to compress it harder
     };
     // Throws UserError.
     DigestedFile(const std::filesystem::path& path, Origin origin = Origin::unknown); // NOLINT: a path is as good
@@ -64,8 +65,8 @@ struct Imported {
 
 using Progress = std::function<void(std::uint64_t done, std::uint64_t all)>; // bytes
 
-// Checks the snapshot and stores its pieces. Pieces that the store has are only compared with it. Throws UserError
-// (bad_snapshot).
+// Checks the snapshot and stores its pieces. Pieces that the store has are only compared with it. The contents of
+// chunks that were made in a hurry are left to who reads them. Throws UserError (bad_snapshot).
 Imported import_snapshot(store::Store& store, const DigestedFile& file, const Progress& progress = {});
 // Stores a snapshot that was examined already. `pieces` are the lengths of all its pieces, in order. `name` is for
 // messages. Throws UserError (bad_snapshot) if the file has changed since.

@@ -228,7 +228,8 @@ SnapshotFile::SnapshotFile(const Source& source, Talk talk, Context& context, Co
 SnapshotFile::~SnapshotFile() = default;
 
 ops::DigestedFile SnapshotFile::digested() const {
-    return {path_, made_ ? ops::DigestedFile::Origin::made_now : ops::DigestedFile::Origin::unknown};
+    using Origin = ops::DigestedFile::Origin;
+    return {path_, !made_ ? Origin::unknown : hurried_ ? Origin::made_in_a_hurry : Origin::made_now};
 }
 
 bool SnapshotFile::warmed(Context& context) {

@@ -16,6 +16,7 @@ namespace kvmserver::store {
 namespace {
 
 constexpr std::size_t kBlock = 256 << 10;
+constexpr unsigned kSyncsAtOnce = 8;       // a disk can do many at once
 constexpr std::uint64_t kAtOnce = 8 << 20; // longer pieces, which no chunk is, are read part by part, twice
 
 using Take = std::function<void(std::span<const std::byte>)>;
@@ -43,7 +44,8 @@ UserError changed(const std::string& name) {
 } // namespace
 
 Importer::Importer(Store& store, std::optional<std::set<Digest>> reach)
-    : store_(store), reach_(std::move(reach)), id_(random_hex(8)), own_folder_(fmt::format("{}/{}", kTmp, id_)) {
+    : store_(store), reach_(std::move(reach)), id_(random_hex(8)), own_folder_(fmt::format("{}/{}", kTmp, id_)),
+      syncs_(kSyncsAtOnce) {
     const FileLock naming = store_.naming(); // gc removes entries of tmp/ without a living owner
     mark_.emplace(store_.shared_folder(), import_mark(id_), naming);
     store_.folder().make_folder(own_folder_);
@@ -57,6 +59,11 @@ Importer::~Importer() {
 }
 
 std::string Importer::own_path(const Digest& digest) const { return fmt::format("{}/{}", own_folder_, digest.hex()); }
+
+void Importer::sync_behind(std::string path) {
+    syncs_.add(
+        [&folder = store_.folder(), path = std::move(path)] { folder.sync(folder.open_write(path).get(), path); });
+}
 
 void Importer::put(std::span<const std::byte> piece) {
     put(
@@ -118,7 +125,7 @@ void Importer::put(const Digest& digest, std::uint64_t length, const Read& read,
             });
             if (passes == Passes::may_differ && written.finish() != digest)
                 throw changed("the snapshot");
-            written_.insert(digest);
+            sync_behind(own_path(digest));
             new_bytes_ += length;
         }
         own_[digest] = length;
@@ -222,15 +229,15 @@ SnapshotHold Importer::commit(const std::optional<Digest>& announced) {
     finish(announced);
     record_.created = now_ms();
     Folder& folder = store_.folder();
-    for (const Digest& digest : written_) // before other processes can find them by name
-        folder.sync(folder.open_write(own_path(digest)).get(), own_path(digest));
+    syncs_.finish(); // before other processes can find the files by name
 
     const FileLock naming = store_.naming();
     Pin hold(store_.shared_folder(), snapshot_mark(record_.digest), naming);
     std::set<std::string> folders;
     give_names(folders);
     for (const std::string& path : folders)
-        folder.sync_folder(path);
+        syncs_.add([&folder, path] { folder.sync_folder(path); });
+    syncs_.finish();
     auto index = store_.index();
     Transaction transaction(*index);
     if (!has_snapshot(*index, record_.digest)) {

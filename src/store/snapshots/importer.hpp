@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "src/common/background_sha256.hpp"
+#include "src/common/background_work.hpp"
 #include "src/store/files/hold.hpp"
 #include "src/store/snapshots/piece_files.hpp"
 #include "src/store/snapshots/snapshot_record.hpp"
@@ -56,6 +57,7 @@ public:
 
 private:
     std::string own_path(const Digest& digest) const;
+    void sync_behind(std::string path);
     using Take = std::function<void(std::span<const std::byte>)>;
     using Read = std::function<void(const Take&)>; // passes on a whole piece, part by part
     enum class Passes { alike, may_differ };       // over a piece: whether its bytes may change meanwhile
@@ -68,9 +70,9 @@ private:
     std::string id_, own_folder_;
     std::optional<Pin> mark_;
     BackgroundSha256 sum_; // of all pieces put
+    BackgroundWork syncs_; // of new files
     SnapshotRecord record_;
     std::map<Digest, std::uint64_t> own_; // files in our folder, with their lengths
-    std::set<Digest> written_;            // those of own_ that are new files, not links
     std::set<Digest> altered_;            // chunks whose file in the store is damaged
     tinykvm::IoBuffer buffer_;            // of put_part(), of any content between calls
     std::uint64_t new_bytes_ = 0;

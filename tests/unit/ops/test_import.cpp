@@ -4,6 +4,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -45,8 +46,8 @@ public:
 // Counts what an import costs the disk.
 class CountedFiles : public store::test::FaultyFiles {
 public:
-    std::uint64_t written = 0;
-    int fsyncs = 0, links = 0;
+    std::atomic<std::uint64_t> written = 0;
+    std::atomic<int> fsyncs = 0, links = 0;
 
     ssize_t write(int fd, std::span<const std::byte> bytes, std::uint64_t offset) override {
         written += bytes.size();

@@ -139,6 +139,7 @@ void FaultyFiles::arm(Fault fault, int nth) {
 }
 
 int FaultyFiles::strike(bool needs_room) {
+    const std::lock_guard lock(mutex_);
     if (dead_)
         throw Died();
     ++calls_;
@@ -166,6 +167,7 @@ int FaultyFiles::open(int at, const char* path, int flags, mode_t mode) {
 }
 
 ssize_t FaultyFiles::write(int fd, std::span<const std::byte> bytes, std::uint64_t offset) {
+    const std::lock_guard lock(mutex_);
     const auto half = bytes.first((bytes.size() + 1) / 2);
     if (fault_ == Fault::death && !dead_ && calls_ + 1 == nth_)
         real_->write(fd, half, offset);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,7 @@ public:
 private:
     int strike(bool needs_room); // 0, or -errno
     std::shared_ptr<FileLayer> real_ = real_files();
+    std::recursive_mutex mutex_; // guards the members below while threads use it
     Fault fault_ = Fault::none;
     int nth_ = 0, calls_ = 0;
     bool struck_ = false, dead_ = false;
