@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """From a saved edit to the new reply: `kvmserver dev --watch`, and bare Node that a trivial watcher restarts.
 
-    bench/loop.py [--edits 20] [--deploys 3] [--json FILE]
+    bench/loop.py [--edits 20] [--deploys 3] [--at-once] [--json FILE]
 
 Both serve the Node template (`kvmserver init --template node`) and get the same edits in turn: the text of the reply, one
 line, written in place. A time begins before the write and ends with the first reply that has the new text. It is asked for
 once the server says on stdout that it is ready, so that no other request costs CPU time meanwhile. CPU time is that of the
 whole process tree, from the write until --quiet seconds after the reply, when what goes on behind it has ended. Then the
 same program is deployed to a running daemon, first as a new function and then with one line changed: until the first reply
-with the new text, and until the command ends, which goes on to warm it up. Needs build/ (scripts/build.sh) and node. The times assume idle processors: on a busy machine use `nice -n -20`.
+with the new text, and until the command ends, which goes on to warm it up. A deploy begins when the daemon has done what it
+does behind the one before, which is to compress it for some seconds; with --at-once, meanwhile. Needs build/ (scripts/build.sh) and node. The times assume idle processors: on a busy machine use `nice -n -20`.
 """
 import argparse
 import ctypes
@@ -135,6 +136,15 @@ def loop(options, folder):
     return [{"name": subject.name, "seconds": subject.seconds, "cpu_seconds": subject.cpu} for subject in (ours, bare)]
 
 
+def wait_until_idle(pid):
+    end, before = time.monotonic() + PATIENCE, -1.0
+    while (now := cpu_seconds(pid)) > before + 0.02:
+        if time.monotonic() > end:
+            raise common.Failure(f"the daemon is not idle within {PATIENCE} s")
+        before = now
+        time.sleep(0.5)
+
+
 def deploys(options, folder):
     port, store = common.free_port(), folder / "store"
     env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
@@ -147,6 +157,8 @@ def deploys(options, folder):
                 raise common.Failure(f"serve does not start: {os.pread(said.fileno(), 2000, 0).decode(errors='replace')}")
             for number in range(options.deploys):
                 for times, text in ((first, f"new{number}"), (second, f"changed{number}")):
+                    if not options.at_once:
+                        wait_until_idle(daemon.pid)
                     edit(source / "server.js", text)
                     begin = time.monotonic()
                     deploy = subprocess.Popen([options.binary, "deploy", "-q", "--store", store, "--name", f"hello{number}"], cwd=source,
@@ -178,6 +190,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--edits", type=int, default=20)
     parser.add_argument("--deploys", type=int, default=3)
+    parser.add_argument("--at-once", action="store_true")
     parser.add_argument("--quiet", type=float, default=1.0, metavar="SECONDS")
     parser.add_argument("--binary", type=pathlib.Path, default=common.KVMSERVER)
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
