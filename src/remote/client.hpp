@@ -71,6 +71,8 @@ public:
     explicit Broken(const std::string& message) : UserError(tinykvm::ExitCode::unreachable, message) {}
 };
 
+class Transport; // transport.hpp
+
 // Keeps its connection. Belongs to one thread.
 class Client {
 public:
@@ -89,9 +91,8 @@ public:
     std::string other_host() const; // of the server; "" for this host
 
 private:
-    class Handle;
     Server server_;
-    std::unique_ptr<Handle> handle_;
+    std::unique_ptr<Transport> transport_;
 };
 
 // Throws the Problem of a reply with a status of 400 or more.
