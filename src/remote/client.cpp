@@ -77,7 +77,8 @@ void throw_problem(const Reply& reply, const std::string& server) {
 Client::Client(Server server) : server_(std::move(server)) {
     if (server_.socket.empty())
         check_url(server_.url);
-    transport_ = curl_transport(server_);
+    else
+        local_ = socket_transport(server_);
 }
 
 Client::~Client() = default;
@@ -87,7 +88,13 @@ std::string Client::other_host() const {
     return is_loopback(host) ? "" : host;
 }
 
-Reply Client::ask(const Ask& ask) { return transport_->ask(ask); }
+Reply Client::ask(const Ask& ask) {
+    if (local_ && !ask.source)
+        return local_->ask(ask);
+    if (!curl_)
+        curl_ = curl_transport(server_);
+    return curl_->ask(ask);
+}
 
 json Client::call(const std::string& method, const std::string& target, const json& body, const Headers& headers) {
     const Reply reply = ask({.method = method,

@@ -92,7 +92,8 @@ public:
 
 private:
     Server server_;
-    std::unique_ptr<Transport> transport_;
+    std::unique_ptr<Transport> local_; // of a server with a socket
+    std::unique_ptr<Transport> curl_;  // made when it is needed: loading libcurl takes 13 ms
 };
 
 // Throws the Problem of a reply with a status of 400 or more.

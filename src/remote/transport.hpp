@@ -18,6 +18,9 @@ public:
 };
 
 // `server` must outlive the transport.
-std::unique_ptr<Transport> curl_transport(const Server& server); // curl_transport.cpp: all servers
+// For all servers. Loads libcurl.
+std::unique_ptr<Transport> curl_transport(const Server& server);
+// For a server with a socket, and what has no Ask::source.
+std::unique_ptr<Transport> socket_transport(const Server& server);
 
 } // namespace kvmserver::remote
