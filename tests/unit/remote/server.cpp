@@ -103,6 +103,28 @@ void Turn::take_all_there_is() {
 }
 
 Server::Server(Handler handler, int family) : handler_(std::move(handler)) {
+    listen_at(family);
+    start();
+}
+
+Server::Server(Handler handler, const std::string& socket) : handler_(std::move(handler)) {
+    listen_at(socket);
+    start();
+}
+
+Server::Server(Handler handler, By by) : handler_(std::move(handler)) {
+    if (by == By::tcp)
+        listen_at(AF_INET);
+    else
+        listen_at(folder_.emplace() / "api.sock");
+    start();
+}
+
+remote::Server Server::where(std::string token) const {
+    return {.url = url_, .socket = socket_, .token = std::move(token), .ca_file = {}};
+}
+
+void Server::listen_at(int family) {
     listening_.reset(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_storage address{};
     socklen_t bytes = 0;
@@ -123,11 +145,11 @@ Server::Server(Handler handler, int family) : handler_(std::move(handler)) {
     url_ = family == AF_INET6
                ? fmt::format("http://[::1]:{}", ntohs(reinterpret_cast<sockaddr_in6&>(address).sin6_port))
                : fmt::format("http://127.0.0.1:{}", ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port));
-    start();
 }
 
 // However long the path is: sun_path holds 107 bytes.
-Server::Server(Handler handler, const std::string& socket) : handler_(std::move(handler)) {
+void Server::listen_at(const std::string& socket) {
+    socket_ = socket;
     const std::filesystem::path path(socket);
     const tinykvm::UniqueFd folder(::open(path.parent_path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
     const std::string name = fmt::format("/proc/self/fd/{}/{}", folder.get(), path.filename().string());
@@ -137,7 +159,6 @@ Server::Server(Handler handler, const std::string& socket) : handler_(std::move(
     std::memcpy(address.sun_path, name.data(), std::min(name.size(), sizeof address.sun_path - 1));
     if (!listening_ || ::bind(listening_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
         tinykvm::throw_errno("bind " + socket);
-    start();
 }
 
 void Server::start() {

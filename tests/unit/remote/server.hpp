@@ -10,12 +10,15 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "src/remote/client.hpp"
+#include "tests/unit/store/samples.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
@@ -52,27 +55,34 @@ private:
     bool open_ = true, continued_ = false;
 };
 
+enum class By { tcp, socket }; // libcurl, or our own client of a Unix socket
+
 class Server {
 public:
     using Handler = std::function<void(Turn&)>;
 
     explicit Server(Handler handler, int family = AF_INET);
     Server(Handler handler, const std::string& socket); // a Unix socket of that path
+    Server(Handler handler, By by);
     ~Server();
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
 
     std::string url() const { return url_; }
+    remote::Server where(std::string token = "kvs_secret") const; // for its client
     // All so far, once the handler is done with the last; rethrows what it has thrown.
     std::vector<Asked> asked() const;
     std::size_t connections() const;
 
 private:
     void start();
+    void listen_at(int family);
+    void listen_at(const std::string& socket);
     void run();
     void serve(int fd);
     Handler handler_;
-    std::string url_;
+    std::optional<store::test::TempFolder> folder_; // of its socket
+    std::string url_, socket_;
     tinykvm::UniqueFd listening_, stop_;
     mutable std::mutex mutex_;
     mutable std::condition_variable idle_;

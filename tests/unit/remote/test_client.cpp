@@ -20,6 +20,7 @@ using remote::Broken;
 using remote::Client;
 using remote::Problem;
 using remote::test::always;
+using remote::test::By;
 using remote::test::has;
 using remote::test::message_of;
 using remote::test::Server;
@@ -29,14 +30,13 @@ using tinykvm::UserError;
 
 namespace {
 
-remote::Server at(const Server& server, std::string token = "kvs_secret") {
-    return {.url = server.url(), .socket = {}, .token = std::move(token), .ca_file = {}};
-}
+remote::Server at(const Server& server, std::string token = "kvs_secret") { return server.where(std::move(token)); }
 
 } // namespace
 
 TEST_CASE("a request carries the token and its JSON, and its reply comes back parsed") {
-    const Server server(always(200, R"({"version":3})"));
+    const By by = GENERATE(By::tcp, By::socket);
+    const Server server(always(200, R"({"version":3})"), by);
     Client client(at(server));
     CHECK(client.call("POST", "/v1/functions/a", {{"x", 1}}, {{"If-Match", "e1"}}).at("version") == 3);
     CHECK(client.call("GET", "/v1/functions").at("version") == 3);
@@ -55,7 +55,8 @@ TEST_CASE("a request carries the token and its JSON, and its reply comes back pa
 }
 
 TEST_CASE("a reply without a body is null, and the URL may end with a slash") {
-    const Server server(always(204));
+    const By by = GENERATE(By::tcp, By::socket);
+    const Server server(always(204), by);
     remote::Server where = at(server);
     where.url += "/";
     CHECK(Client(where).call("DELETE", "/v1/functions/a").is_null());
@@ -63,10 +64,13 @@ TEST_CASE("a reply without a body is null, and the URL may end with a slash") {
 }
 
 TEST_CASE("an interim reply and its headers are not the reply") {
-    const Server server([](Turn& turn) {
-        turn.send("HTTP/1.1 103 Early Hints\r\nX-Which: interim\r\n\r\n"
-                  "HTTP/1.1 200 OK\r\nx-which:  last \r\nContent-Length: 2\r\n\r\n{}");
-    });
+    const By by = GENERATE(By::tcp, By::socket);
+    const Server server(
+        [](Turn& turn) {
+            turn.send("HTTP/1.1 103 Early Hints\r\nX-Which: interim\r\n\r\n"
+                      "HTTP/1.1 200 OK\r\nx-which:  last \r\nContent-Length: 2\r\n\r\n{}");
+        },
+        by);
     const remote::Reply reply = Client(at(server)).ask({});
     CHECK(reply.status == 200);
     CHECK(reply.header("X-WHICH").starts_with("last"));
@@ -185,7 +189,8 @@ TEST_CASE("nobody listens: worth another try, and the server is named") {
 }
 
 TEST_CASE("a server that never answers is left after the timeout, which the message names") {
-    const Server server([](Turn& turn) { turn.take_all_there_is(); });
+    const By by = GENERATE(By::tcp, By::socket);
+    const Server server([](Turn& turn) { turn.take_all_there_is(); }, by);
     remote::Server where = at(server);
     where.timeout_seconds = 0.05;
     Client client(where);

@@ -12,6 +12,7 @@ using remote::Broken;
 using remote::Client;
 using remote::Problem;
 using remote::test::always;
+using remote::test::By;
 using remote::test::has;
 using remote::test::Turn;
 using tinykvm::ExitCode;
@@ -19,13 +20,10 @@ using tinykvm::UserError;
 
 namespace {
 
-remote::Server api_at(const remote::test::Server& server) {
-    return {.url = server.url(), .socket = {}, .token = "kvs_secret", .ca_file = {}};
-}
-
-Problem problem_of(unsigned status, const std::string& body, const std::string& type = "application/problem+json") {
-    const remote::test::Server server(always(status, body, {{"Content-Type", type}}));
-    Client client(api_at(server));
+Problem problem_of(By by, unsigned status, const std::string& body,
+                   const std::string& type = "application/problem+json") {
+    const remote::test::Server server(always(status, body, {{"Content-Type", type}}), by);
+    Client client(server.where());
     try {
         client.call("GET", "/v1/functions/a");
     } catch (const Problem& problem) {
@@ -37,62 +35,69 @@ Problem problem_of(unsigned status, const std::string& body, const std::string& 
 } // namespace
 
 TEST_CASE("a refusal's words, its name and its exit code come from the problem") {
+    const By by = GENERATE(By::tcp, By::socket);
     const Problem gone =
-        problem_of(404, R"({"code":"not-found","detail":"there is no function a","status":404,"extra":7})");
+        problem_of(by, 404, R"({"code":"not-found","detail":"there is no function a","status":404,"extra":7})");
     CHECK(std::string(gone.what()) == "there is no function a");
     CHECK(gone.code() == ExitCode::not_found);
     CHECK(gone.status() == 404);
     CHECK(gone.name() == "not-found");
     CHECK(gone.document().at("extra") == 7);
 
-    CHECK(problem_of(412, R"({"code":"changed","detail":"d"})").code() == ExitCode::conflict);
-    CHECK(problem_of(422, R"({"code":"bad-snapshot","detail":"d"})").code() == ExitCode::bad_snapshot);
-    CHECK(problem_of(503, R"({"code":"no-kvm","detail":"d"})").code() == ExitCode::no_kvm);
-    CHECK(problem_of(400, R"({"detail":"d"})").name().empty());
+    CHECK(problem_of(by, 412, R"({"code":"changed","detail":"d"})").code() == ExitCode::conflict);
+    CHECK(problem_of(by, 422, R"({"code":"bad-snapshot","detail":"d"})").code() == ExitCode::bad_snapshot);
+    CHECK(problem_of(by, 503, R"({"code":"no-kvm","detail":"d"})").code() == ExitCode::no_kvm);
+    CHECK(problem_of(by, 400, R"({"detail":"d"})").name().empty());
 }
 
 TEST_CASE("who may not is told which server said so, and its hint") {
-    const Problem refused = problem_of(403, R"({"code":"forbidden","detail":"no","hint":"ask for scope deploy"})");
+    const By by = GENERATE(By::tcp, By::socket);
+    const Problem refused = problem_of(by, 403, R"({"code":"forbidden","detail":"no","hint":"ask for scope deploy"})");
     CHECK(refused.code() == ExitCode::not_permitted);
-    CHECK(has(refused.what(), "http://127.0.0.1:"));
+    CHECK(has(refused.what(), by == By::tcp ? "http://127.0.0.1:" : "unix:/"));
     CHECK(has(refused.what(), ": no: ask for scope deploy"));
-    CHECK(std::string(problem_of(409, R"({"detail":"d","hint":"h"})").what()) == "d"); // the words are enough
+    CHECK(std::string(problem_of(by, 409, R"({"detail":"d","hint":"h"})").what()) == "d"); // the words are enough
 }
 
 TEST_CASE("a refusal that is no problem of ours still has a status and an exit code") {
+    const By by = GENERATE(By::tcp, By::socket);
     for (const char* body : {"", "<html>Bad gateway</html>", R"({"detail":7})", R"(["detail"])", R"({"detail":"cut)"}) {
         CAPTURE(body);
-        const Problem problem = problem_of(502, body, "text/html");
+        const Problem problem = problem_of(by, 502, body, "text/html");
         CHECK(problem.code() == ExitCode::failure);
         CHECK(has(problem.what(), "answers with status 502"));
         CHECK(problem.document() == nlohmann::json::object());
     }
-    CHECK(problem_of(401, "").code() == ExitCode::not_permitted);
-    CHECK(problem_of(504, "").code() == ExitCode::unreachable);
-    CHECK(problem_of(409, R"({"detail":"d","code":5,"hint":[]})").name().empty());
+    CHECK(problem_of(by, 401, "").code() == ExitCode::not_permitted);
+    CHECK(problem_of(by, 504, "").code() == ExitCode::unreachable);
+    CHECK(problem_of(by, 409, R"({"detail":"d","code":5,"hint":[]})").name().empty());
 }
 
 TEST_CASE("a reply that breaks off is never taken for a whole one") {
+    const By by = GENERATE(By::tcp, By::socket);
     for (const char* part :
          {"HTTP/1.1 20", "HTTP/1.1 200 OK\r\nContent-Le", "HTTP/1.1 204 No\r\n", "HTTP/1.1 103 Hints\r\n\r\n",
           "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{\"a\":1}",
           "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n{\"a\":1}\r\n",
           "HTTP/1.1 404 No\r\nContent-Length: 50\r\n\r\n{\"detail\":\"d\"}", ""}) {
         CAPTURE(part);
-        const remote::test::Server server([part](Turn& turn) {
-            turn.send(part);
-            turn.hang_up();
-        });
-        Client client(api_at(server));
+        const remote::test::Server server(
+            [part](Turn& turn) {
+                turn.send(part);
+                turn.hang_up();
+            },
+            by);
+        Client client(server.where());
         CHECK_THROWS_AS(client.call("GET", "/v1/info"), Broken);
     }
 }
 
 TEST_CASE("a whole reply that is not the API's is said to be none") {
+    const By by = GENERATE(By::tcp, By::socket);
     for (const char* body : {"{\"a\":", "<html>", "{} {}"}) {
         CAPTURE(body);
-        const remote::test::Server server(always(200, body));
-        Client client(api_at(server));
+        const remote::test::Server server(always(200, body), by);
+        Client client(server.where());
         try {
             client.call("GET", "/v1/info");
             FAIL_CHECK("it was taken");
@@ -104,20 +109,24 @@ TEST_CASE("a whole reply that is not the API's is said to be none") {
 }
 
 TEST_CASE("the connection after one that broke is a new one") {
+    const By by = GENERATE(By::tcp, By::socket);
     int turns = 0;
-    const remote::test::Server server([&turns](Turn& turn) {
-        if (++turns > 1)
-            return turn.reply(200, R"({"ok":true})");
-        turn.send("HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{");
-        turn.hang_up();
-    });
-    Client client(api_at(server));
+    const remote::test::Server server(
+        [&turns](Turn& turn) {
+            if (++turns > 1)
+                return turn.reply(200, R"({"ok":true})");
+            turn.send("HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{");
+            turn.hang_up();
+        },
+        by);
+    Client client(server.where());
     CHECK_THROWS_AS(client.call("GET", "/"), Broken);
     CHECK(client.call("GET", "/").at("ok") == true);
     CHECK(server.connections() == 2);
 }
 
 TEST_CASE("a long reply is handed on as it comes; a refusal is not, but kept for its words") {
+    const By by = GENERATE(By::tcp, By::socket);
     const std::string log(300'000, 'x');
     std::string got;
     const auto sink = [&](std::string_view bytes) {
@@ -125,36 +134,40 @@ TEST_CASE("a long reply is handed on as it comes; a refusal is not, but kept for
         return true;
     };
     {
-        const remote::test::Server server(always(200, log));
-        const remote::Reply reply = Client(api_at(server)).ask({.target = "/v1/logs", .sink = sink, .transfer = true});
+        const remote::test::Server server(always(200, log), by);
+        const remote::Reply reply = Client(server.where()).ask({.target = "/v1/logs", .sink = sink, .transfer = true});
         CHECK(got == log);
         CHECK(reply.body.empty());
     }
     got.clear();
-    const remote::test::Server server(always(404, R"({"detail":"none"})"));
-    const remote::Reply reply = Client(api_at(server)).ask({.target = "/v1/logs", .sink = sink, .transfer = true});
+    const remote::test::Server server(always(404, R"({"detail":"none"})"), by);
+    const remote::Reply reply = Client(server.where()).ask({.target = "/v1/logs", .sink = sink, .transfer = true});
     CHECK(got.empty());
     CHECK(reply.body == R"({"detail":"none"})");
 }
 
 TEST_CASE("who has enough ends an endless reply without an error") {
-    const remote::test::Server server([](Turn& turn) {
-        turn.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nline\n\r\n");
-        turn.take_all_there_is(); // more may come at any time
-    });
+    const By by = GENERATE(By::tcp, By::socket);
+    const remote::test::Server server(
+        [](Turn& turn) {
+            turn.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nline\n\r\n");
+            turn.take_all_there_is(); // more may come at any time
+        },
+        by);
     std::string got;
     const auto one = [&](std::string_view bytes) {
         got += bytes;
         return false;
     };
-    CHECK(Client(api_at(server)).ask({.target = "/v1/logs", .sink = one, .endless = true}).status == 200);
+    CHECK(Client(server.where()).ask({.target = "/v1/logs", .sink = one, .endless = true}).status == 200);
     CHECK(got == "line\n");
 }
 
 TEST_CASE("what the source and the sink of bytes throw reaches the caller as it is") {
+    const By by = GENERATE(By::tcp, By::socket);
     struct Own {};
-    const remote::test::Server server(always(200, "{}"));
-    Client client(api_at(server));
+    const remote::test::Server server(always(200, "{}"), by);
+    Client client(server.where());
     const auto throws = [](char*, std::size_t) -> std::size_t { throw Own{}; };
     CHECK_THROWS_AS(client.ask({.method = "PATCH", .target = "/", .source = throws, .body_bytes = 5}), Own);
     const auto also = [](std::string_view) -> bool { throw Own{}; };
@@ -163,12 +176,15 @@ TEST_CASE("what the source and the sink of bytes throw reaches the caller as it 
 }
 
 TEST_CASE("a refusal that comes before the body has gone is told, not that the connection broke") {
-    const remote::test::Server server([](Turn& turn) {
-        turn.take_body(1000);
-        turn.send("HTTP/1.1 413 Too Large\r\nContent-Length: 17\r\nConnection: close\r\n\r\n{\"detail\":\"much\"}");
-        turn.take_all_there_is();
-    });
-    Client client(api_at(server));
+    const By by = GENERATE(By::tcp, By::socket);
+    const remote::test::Server server(
+        [](Turn& turn) {
+            turn.take_body(1000);
+            turn.send("HTTP/1.1 413 Too Large\r\nContent-Length: 17\r\nConnection: close\r\n\r\n{\"detail\":\"much\"}");
+            turn.take_all_there_is();
+        },
+        by);
+    Client client(server.where());
     const auto zeros = [](char* into, std::size_t most) {
         std::memset(into, 0, most);
         return most;
