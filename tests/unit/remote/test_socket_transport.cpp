@@ -40,7 +40,7 @@ TEST_CASE("a reply in single bytes, and one that ends with its connection, come 
     const remote::test::Server server(
         [&](Turn& turn) {
             std::string text = chunked ? "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" +
-                                             std::string("1ff;x=y\r\n") + body + "\r\n0\r\nTrailer: t\r\n\r\n"
+                                             std::string("1ff;x=y\r\n") + body + "\r\n0\r\nX-Sum: 1\r\n\r\n"
                                        : "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 200 OK\r\n\r\n" + body;
             for (const char& byte : text)
                 turn.send({&byte, 1});
