@@ -78,6 +78,7 @@ public:
     private:
         std::atomic<unsigned>& count_;
     };
+    // Thread-safe; what trials need not read again.
     store::CheckedChunks& checked_chunks() { return checked_chunks_; }
     // Limits trials of new versions: each is a process with a machine.
     std::counting_semaphore<>& trials() { return trials_; }

@@ -39,9 +39,9 @@ void BackgroundWork::finish() {
     }
     work();
     join();
+    complete_ = false;
     if (failure_)
         std::rethrow_exception(std::exchange(failure_, nullptr));
-    complete_ = false;
 }
 
 void BackgroundWork::work() {

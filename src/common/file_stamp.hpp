@@ -6,7 +6,8 @@
 
 namespace kvmserver {
 
-// Every write to a file changes its time of change (ctime), which no program can set.
+// Every write() to a file changes its time of change (ctime), which no program can set. Of writes through a shared
+// mapping only the first to a page does, until the kernel has written the page back.
 struct FileStamp {
     std::uint64_t device = 0, inode = 0, bytes = 0;
     std::int64_t seconds = 0, nanoseconds = 0; // of its last change
