@@ -9,7 +9,8 @@ once the server says on stdout that it is ready, so that no other request costs 
 whole process tree, from the write until --quiet seconds after the reply, when what goes on behind it has ended. Then the
 same program is deployed to a running daemon, first as a new function and then with one line changed: until the first reply
 with the new text, and until the command ends, which goes on to warm it up. A deploy begins when the daemon has done what it
-does behind the one before, which is to compress it for some seconds; with --at-once, meanwhile. Needs build/ (scripts/build.sh) and node. The times assume idle processors: on a busy machine use `nice -n -20`.
+does behind the one before, which is to compress it for some seconds; with --at-once, meanwhile. Needs build/
+(scripts/build.sh) and node. The times assume idle processors: on a busy machine use `nice -n -20`.
 """
 import argparse
 import ctypes
