@@ -75,6 +75,21 @@ def test_a_cold_function_takes_a_spare_process(store, serve, snap) -> None:
     harness.wait_until(lambda: all(map(gone, left)), "they end with it")
 
 
+def test_a_trial_takes_a_spare_process_if_there_is_one(store, serve, snap) -> None:
+    daemon = serve()
+    harness.wait_until(lambda: len(daemon.spares()) == 2, "there are two")
+    first = set(daemon.spares())
+    store.deploy(snap, "one")
+    harness.wait_until(lambda: len(daemon.spares()) == 2 and len(first & set(daemon.spares())) == 1, "one of them is another")
+    (used,) = first - set(daemon.spares())
+    harness.wait_until(lambda: gone(used), "it has ended")
+    for spare in daemon.spares():  # nobody tells the daemon
+        os.kill(spare, signal.SIGKILL)
+        harness.wait_until(lambda: gone(spare), "it is dead")
+    store.deploy(snap, "two")
+    assert [daemon.text(name, "/count") for name in ("one", "two")] == ["1\n", "1\n"]
+
+
 def image_of(pid: int) -> tuple[int, int, dict[int, int]]:
     """Of a function's process: bytes of its image, those that are its own, and of each file that the image is mapped from."""
     own = whole = 0
