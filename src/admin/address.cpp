@@ -14,6 +14,7 @@
 #include <cstring>
 #include <memory>
 
+#include "src/common/unix_address.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::admin {
@@ -30,17 +31,6 @@ UniqueFd open_folder(const std::filesystem::path& path) {
     return UniqueFd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
-// Addresses the socket through /proc/self/fd, since sun_path holds only 107 characters.
-sockaddr_un address_in(int folder, const std::string& name) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    const std::string path = fmt::format("/proc/self/fd/{}/{}", folder, name);
-    if (path.size() >= sizeof address.sun_path)
-        throw UserError(ExitCode::usage, fmt::format("{}: the name of the socket is too long", name));
-    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-    return address;
-}
-
 UniqueFd unix_socket() {
     UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!socket)
@@ -49,7 +39,7 @@ UniqueFd unix_socket() {
 }
 
 bool connect_in(int socket, int folder, const std::string& name) {
-    const sockaddr_un address = address_in(folder, name);
+    const sockaddr_un address = unix_address(folder, name);
     return ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
 }
 
@@ -153,7 +143,7 @@ UnixListener::UnixListener(std::filesystem::path path) : path_(std::move(path)),
     // Bind under a hidden name until the mode is set, so that nobody else can connect before.
     const std::string hidden = fmt::format(".{}.{}", name_, ::getpid());
     ::unlinkat(folder_.get(), hidden.c_str(), 0);
-    const sockaddr_un address = address_in(folder_.get(), hidden);
+    const sockaddr_un address = unix_address(folder_.get(), hidden);
     if (::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
         tinykvm::throw_errno("make the socket " + path_.string());
     struct stat made {};

@@ -28,7 +28,7 @@ tinykvm::UniqueFd open_file(const std::filesystem::path& file) {
     return fd;
 }
 
-Digest digest_of(const std::filesystem::path& path) {
+Digest known_or_read(const std::filesystem::path& path) {
     const tinykvm::UniqueFd file = open_file(path);
     struct stat status {};
     if (::fstat(file.get(), &status) < 0)
@@ -52,8 +52,10 @@ void read_fully(int fd, std::span<std::byte> bytes, std::uint64_t offset, const 
 
 DigestedFile::DigestedFile(const std::filesystem::path& path, Origin origin)
     : path_(path), origin_(origin), bytes_(open_file_source(path)->size()),
-      digest_(std::async(origin == Origin::unknown ? std::launch::async : std::launch::deferred,
-                         [path] { return digest_of(path); })) {}
+      digest_(origin == Origin::unknown ? std::async(std::launch::async, [path] { return known_or_read(path); })
+                                        : std::async(std::launch::deferred, [path] {
+                                              return sha256_of_file(open_file(path).get(), path.string());
+                                          })) {}
 
 CutFile::CutFile(const std::filesystem::path& file) : reader_(SnapshotReader::open(file)) {
     const tinykvm::UniqueFd fd = open_file(file);

@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <cstring>
 #include <optional>
 
+#include "src/common/unix_address.hpp"
 #include "src/http/body.hpp"
 #include "src/http/reply_head.hpp"
 #include "src/remote/transport.hpp"
@@ -71,15 +71,15 @@ private:
         for (;;) {
             pollfd wanted{fd_, static_cast<short>(sent_ < out_.size() ? POLLIN | POLLOUT : POLLIN), 0};
             const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit - (Clock::now() - since)).count();
+            if (!ask_.endless && left <= 0) // also while bytes drip in
+                throw Broken(fmt::format("{}: no reply within {} s: --timeout gives it longer", server_.shown(),
+                                         server_.timeout_seconds));
             const int n =
-                ::poll(&wanted, 1, ask_.endless ? -1 : static_cast<int>(std::clamp<long long>(left, 0, 1'000'000)));
+                ::poll(&wanted, 1, ask_.endless ? -1 : static_cast<int>(std::min<long long>(left, 1'000'000)));
             if (n > 0)
                 return;
             if (n < 0 && errno != EINTR)
                 tinykvm::throw_errno("poll");
-            if (!ask_.endless && left <= 0)
-                throw Broken(fmt::format("{}: no reply within {} s: --timeout gives it longer", server_.shown(),
-                                         server_.timeout_seconds));
         }
     }
 
@@ -221,19 +221,11 @@ public:
 
 private:
     void connect() {
-        // Works for a path of any length: sun_path holds only 107 characters.
         const UniqueFd folder(::open(server_.socket.parent_path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-        const std::string path = fmt::format("/proc/self/fd/{}/{}", folder.get(), server_.socket.filename().string());
-        sockaddr_un address{};
-        address.sun_family = AF_UNIX;
+        const sockaddr_un address = unix_address(folder.get(), server_.socket.filename().string());
         UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
         const timeval limit{kConnectSeconds, 0}; // for a server that accepts no more
-        const bool fits = path.size() < sizeof address.sun_path;
-        if (fits)
-            std::memcpy(address.sun_path, path.data(), path.size());
-        else
-            errno = ENAMETOOLONG;
-        if (!fits || !fd || ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 ||
+        if (!fd || ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 ||
             ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
             throw Broken(fmt::format("{}: {}", server_.shown(), std::strerror(errno)));
         fd_ = std::move(fd);

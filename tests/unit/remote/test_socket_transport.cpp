@@ -87,6 +87,20 @@ TEST_CASE("what is no HTTP is said to be none") {
     }
 }
 
+TEST_CASE("a reply that drips in without end is left after the timeout") {
+    const remote::test::Server server(
+        [](Turn& turn) {
+            turn.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+            while (turn.open())
+                turn.send("1\r\nx\r\n");
+        },
+        By::socket);
+    remote::Server where = server.where();
+    where.timeout_seconds = 0.05;
+    Client client(where);
+    CHECK(has(message_of([&] { client.call("GET", "/"); }), "--timeout gives it longer"));
+}
+
 TEST_CASE("a transfer may take as long as bytes move, but not be silent") {
     const remote::test::Server server(
         [](Turn& turn) {
