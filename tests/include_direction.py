@@ -32,6 +32,7 @@ MAY_INCLUDE = {
     "src/unique": ["tinykvm"],  # finds generators in a machine's memory
     "src/ceilings": ["src/common", "tinykvm", "src/snapshot"],  # what an operator grants at most
     "src/event_loop": ["tinykvm", "src/request"],  # what a machine waits for
+    "src/embed": ["src/common", "tinykvm", "src/snapshot", "src/unique", "src/event_loop"],  # tinykvm as a library
     "src/setup": ["tinykvm", "src/ceilings", "src/jail", "src/event_loop"],  # from options to a booted program
     "src/capture": ["src/common", "tinykvm", "src/snapshot", "src/unique", "src/request", "src/event_loop", "src/setup"],  # making images
     "src/runner": ["src/common", "tinykvm", "src/ceilings", "src/snapshot", "src/request", "src/http", "src/protocol", "src/jail", "src/unique",
@@ -57,6 +58,7 @@ ALSO = {
     "tinykvm/guest/embed.hpp": ["tinykvm/machine"],
     "tinykvm/base/chacha20.hpp": ["tinykvm/guest"],
     "include/kvmserver/entropy.h": ["src/unique"],  # for programs
+    "include/tinykvm/tinykvm.h": ["src/embed"],  # the library's interface
 }
 ONLY_IN = {"linux/kvm.h": "tinykvm/kvm/abi.hpp"}  # a system header for one file alone
 

@@ -17,7 +17,6 @@
 #include "src/setup/report.hpp"
 #include "src/setup/setup.hpp"
 #include "src/setup/storage.hpp"
-#include "src/snapshot/address_order.hpp"
 #include "src/snapshot/folder_cache.hpp"
 #include "src/snapshot/image_loader.hpp"
 #include "src/snapshot/plan.hpp"
@@ -32,16 +31,6 @@ namespace kvmserver {
 using namespace tinykvm;
 
 namespace {
-
-// Frames in the order of their chunks. If the image is renumbered this way, each chunk is one run of frames and can be
-// mapped as a whole.
-std::vector<Frame> in_order_of_chunks(const MachineImage& image, const std::vector<Frame>& hot) {
-    const auto memory = image.image->bytes();
-    const auto cold = cold_order(plan_chunks(memory, address_ranks(memory, image.root.value), hot, image.image->fd()));
-    std::vector<Frame> order = hot;
-    order.insert(order.end(), cold.begin(), cold.end());
-    return order;
-}
 
 void print_made(const std::string& file, const SnapshotSummary& summary) {
     const double mib = static_cast<double>(summary.file_bytes) / (1 << 20);
@@ -70,7 +59,8 @@ Made write_image(const Setup& setup, const Options& options, std::shared_ptr<Mac
     std::vector<std::string> repeats = check_unique(setup, options, from, trial.tried, note);
     from->working_set = std::move(trial.written);
     put_large_last(*from, trial.hot);
-    const auto image = renumber(*from, in_order_of_chunks(*from, trial.hot));
+    const auto image =
+        renumber(*from, order_of_chunks(from->image->bytes(), from->root.value, trial.hot, from->image->fd()));
     const std::future<void> freed = let_go(std::move(from));
     std::vector<std::uint32_t> hot(trial.hot.size());
     std::iota(hot.begin(), hot.end(), 0);

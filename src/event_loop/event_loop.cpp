@@ -24,6 +24,16 @@ namespace {
 // Within this time of a timer's expiry a machine is not quiescent.
 constexpr std::uint64_t kTimerSoonNs = 20'000'000;
 
+// Whether no timer is due soon. A program with a heartbeat never has all its timers far away: after a second any moment
+// will do.
+bool is_quiet(const Machine::Wait& wait, std::uint64_t& since) {
+    const std::uint64_t now = host_mono_ns();
+    if (since == 0)
+        since = now;
+    return wait.deadline_host_ns == kForever || wait.deadline_host_ns > now + kTimerSoonNs ||
+           now > since + 1'000'000'000;
+}
+
 std::span<const std::uint8_t> bytes_of(const sockaddr_storage& address, socklen_t bytes) {
     return {reinterpret_cast<const std::uint8_t*>(&address), std::min<std::size_t>(bytes, abi::kAddressBytes)};
 }
@@ -260,6 +270,11 @@ bool EventLoop::wait(Machine& machine, const Until& until, LoopEnd& end) {
             end = LoopEnd::timeout;
             return false;
         }
+        if ((until.ready || until.returned) && fds.size() == first_client && handles.empty() &&
+            w.deadline_host_ns == kForever) {
+            end = LoopEnd::stuck;
+            return false;
+        }
         // Only another client could make it do something.
         const bool stuck = until.arrivals && handles.empty() && w.deadline_host_ns == kForever;
         if (end_overdue(machine, stuck))
@@ -332,6 +347,10 @@ LoopEnd EventLoop::run(Machine& machine, const Until& until) {
     std::uint64_t quiet_since = 0;
     if (until.all_waits_count)
         spent_.restart(host_mono_ns());
+    if (until.returned) {
+        begin_request(host_mono_ns());
+        spent_.restart(request_begin_ns_);
+    }
     over_cpu(); // from here on it counts
     for (;;) {
         stop_ = machine.run();
@@ -348,21 +367,25 @@ LoopEnd EventLoop::run(Machine& machine, const Until& until) {
         }
         if (until.one_connection && is_over(machine))
             return LoopEnd::closed;
+        if (until.returned && machine.callable())
+            return LoopEnd::returned;
         if (news)
             continue;
         const Machine::Wait w = machine.wait();
         if (until.one_datagram && open_ == 0 && !machine.waits_for_own() && !waits_for_neighbour(machine) &&
             (w.deadline_host_ns == kForever || w.deadline_host_ns > host_mono_ns() + kTimerSoonNs))
             return LoopEnd::closed;
-        if (until.quiescent && w.listening && !machine.listeners().empty() && open_ == 0) {
-            const std::uint64_t now = host_mono_ns();
-            if (quiet_since == 0)
-                quiet_since = now;
-            // A program with a heartbeat never has all its timers far away: after a second any moment will do.
-            if (w.deadline_host_ns == kForever || w.deadline_host_ns > now + kTimerSoonNs ||
-                now > quiet_since + 1'000'000'000)
-                return LoopEnd::quiescent;
+        if (w.runnable && (until.ready || until.returned)) { // a thread is ready for calls, and others go on
+            if (stop_request_.requested())
+                return LoopEnd::requested;
+            if (over_limit(host_mono_ns()))
+                return LoopEnd::timeout;
+            continue;
         }
+        const bool waits_for_calls = until.ready && machine.callable();
+        if ((waits_for_calls || (until.quiescent && w.listening && !machine.listeners().empty())) && open_ == 0 &&
+            is_quiet(w, quiet_since))
+            return LoopEnd::quiescent;
         LoopEnd end;
         if (!wait(machine, until, end))
             return end;

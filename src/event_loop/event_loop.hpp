@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,8 +20,11 @@ namespace kvmserver {
 
 enum class LoopEnd {
     stopped,   // the machine has ended: see stop()
-    quiescent, // (with Until::quiescent) every thread is blocked and one waits for the listener
+    quiescent, // (with Until::quiescent) every thread is blocked and one waits for the listener, or (with
+               // Until::ready) for a call of a function
     closed,    // (with Until::one_connection or one_datagram) the invocation is over
+    returned,  // (with Until::returned) the function has returned
+    stuck,     // (with Until::ready or returned) every thread waits for what will never come
     timeout,   // a time limit is used up: see overrun()
     requested, // SIGTERM, SIGINT
 };
@@ -42,6 +46,8 @@ public:
     // When run() returns, apart from the machine's own end.
     struct Until {
         bool quiescent = false;
+        bool ready = false;    // until a thread is ready for calls of functions and all others wait
+        bool returned = false; // until the function that was called (Machine::call) has returned
         bool accepting = false;
         bool one_connection = false; // until slot 0 is closed and its bytes are sent
         // Until the given datagram has been read and the machine waits for nothing that this invocation opened.
@@ -74,7 +80,16 @@ public:
     std::uint64_t bytes_moved() const { return moved_; }
     std::uint64_t connections_attached() const { return attached_; }
 
+    // What the program calls by numbers, as MachineHost::call_host.
+    using HostFunctions = std::function<std::optional<std::int64_t>(tinykvm::Machine&, std::uint64_t number,
+                                                                    std::span<const std::uint64_t, 5> arguments)>;
+    void set_host_functions(HostFunctions functions) { host_functions_ = std::move(functions); }
+
     // MachineHost: called by the machine while it runs.
+    std::optional<std::int64_t> call_host(tinykvm::Machine& machine, std::uint64_t number,
+                                          std::span<const std::uint64_t, 5> arguments) override {
+        return host_functions_ ? host_functions_(machine, number, arguments) : std::nullopt;
+    }
     int bind(tinykvm::ListenerState& socket) override;
     int listen(tinykvm::ListenerState& socket, int backlog) override;
     void unlisten(std::uint32_t id) override;
@@ -168,6 +183,7 @@ private:
     std::uint64_t alive_ns_ = 0;                // when the machine last waited, or sent something
     Refusals refusals_;
     tinykvm::OutputSink output_;
+    HostFunctions host_functions_;
     bool keep_refusals_ = false;
     bool accepting_ = false;
     bool stop_at_arrival_ = false;

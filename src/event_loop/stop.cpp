@@ -30,6 +30,12 @@ void Stopper::request() {
     errno = saved;
 }
 
+void Stopper::clear() {
+    std::uint64_t count;
+    (void)!::read(fd_.get(), &count, sizeof(count));
+    requested_.store(false, std::memory_order_relaxed);
+}
+
 StopSignal::StopSignal() {
     signalled = this;
     struct sigaction action {};

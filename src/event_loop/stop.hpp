@@ -6,14 +6,15 @@
 
 namespace kvmserver {
 
-// A flag with an fd to poll. Once requested, it stays requested and the fd readable. Thread-safe; request() is
-// async-signal-safe.
+// A flag with an fd to poll. Once requested, it stays requested and the fd readable, until it is cleared. Thread-safe;
+// request() is async-signal-safe.
 class Stopper {
 public:
     Stopper();
     bool requested() const { return requested_.load(std::memory_order_relaxed); }
     int fd() const { return fd_.get(); }
     void request();
+    void clear();
 
 private:
     std::atomic<bool> requested_{false};

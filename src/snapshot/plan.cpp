@@ -8,6 +8,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "src/snapshot/address_order.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/guest_addr.hpp"
 #include "tinykvm/base/parallel.hpp"
@@ -193,6 +194,14 @@ std::vector<std::uint32_t> cold_order(const Plan& plan) {
             page += run.count;
         }
     }
+    return order;
+}
+
+std::vector<std::uint32_t> order_of_chunks(std::span<const std::byte> memory, std::uint64_t root,
+                                           std::span<const std::uint32_t> hot, int memory_fd) {
+    std::vector<std::uint32_t> order(hot.begin(), hot.end());
+    const auto cold = cold_order(plan_chunks(memory, address_ranks(memory, root), hot, memory_fd));
+    order.insert(order.end(), cold.begin(), cold.end());
     return order;
 }
 

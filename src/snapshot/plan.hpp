@@ -41,6 +41,12 @@ Plan plan_chunks(std::span<const std::byte> memory, std::span<const std::uint32_
 // one run.
 std::vector<std::uint32_t> cold_order(const Plan& plan);
 
+// Frames in the order of their chunks: `hot` as given, then those of cold chunks. If the image is renumbered this way,
+// each chunk is one run of frames and can be mapped as a whole. `root` and `memory_fd` as for address_ranks() and
+// plan_chunks().
+std::vector<std::uint32_t> order_of_chunks(std::span<const std::byte> memory, std::uint64_t root,
+                                           std::span<const std::uint32_t> hot, int memory_fd);
+
 // Copies the pages of a planned chunk into `raw`.
 void gather_pages(const ChunkInfo& chunk, std::span<const std::byte> memory, tinykvm::IoBuffer& raw);
 

@@ -53,8 +53,17 @@ enum Host : std::uint32_t {
     // (sockaddr*, bytes, family) -> conn, open: a connection to a program in another machine of the same process;
     // -ENOENT: none listens there. Only if Shared::neighbours is set.
     kConnectNear,
+    kHostFunction, // (number, 5 arguments) the program calls a function of the embedder (Numbers::kCallHost)
 };
 inline constexpr std::int64_t kChildServes = std::int64_t{1} << 32; // see kRefused
+
+// System calls that Linux does not have, for programs in machines of the library (include/tinykvm/guest.h). They are in
+// the range that code_sites.hpp takes for a number, so that they need not leave the machine.
+enum OwnCalls : std::uint32_t {
+    kReady = 960,    // () waits for calls of functions, and does not return. -EBUSY: in a call, or another thread waits
+    kCallHost = 961, // (number, 5 arguments) -> what the embedder's function returns; -ENOSYS: there is none
+    kReturned = 962, // (RAX, XMM0) made by the guest kernel's own code: a function that was called has returned
+};
 
 // Result (as -kOwnPath) of a call on a path that leads to one of the machine's own folders. The canonical path is then
 // at Shared::own_path_at. Not an errno of Linux.
@@ -185,6 +194,26 @@ enum TraceBits : std::uint32_t { kTraceAll = 1, kTraceThreads = 2 };
 
 enum EntryMode : std::uint32_t { kEntryHardware = 0, kEntryPvm = 1 };
 
+// A call of one of the program's functions by the host. A thread of the program has said that it is ready (kReady). The
+// function runs on that thread, and when it returns the thread is ready again.
+enum FunctionCallState : std::uint32_t {
+    kNotReady = 0,      // no thread was ready yet, or a function runs
+    kCallable = 1,      // set by the guest: a thread waits for a call, with the results of the last one
+    kCallRequested = 2, // set by the host
+};
+struct FunctionCall {
+    std::uint32_t state;
+    std::uint32_t reserved;
+    std::uint64_t stack_end; // set by the guest: the thread's stack in use begins here
+    // Set by the host. The function's stack begins at `stack_top`, at most stack_end.
+    std::uint64_t function, stack_top;
+    std::uint64_t integers[6];
+    double reals[8];
+    // Set by the guest: RAX and XMM0 of the function that returned last.
+    std::uint64_t result;
+    std::uint64_t real_result; // the bits of a double or, in the lower half, of a float
+};
+
 // What /proc/self shows and only the guest kernel knows. The guest kernel writes it before it opens a path.
 struct SelfState {
     std::uint32_t umask, threads;
@@ -246,6 +275,7 @@ struct Shared {
     SelfState self;
     std::uint32_t debug_thread; // see kPreemptStep
     std::uint32_t parent;       // part of `self`: the process number of the parent; 0: kParentPid
+    FunctionCall function_call;
 };
 static_assert(sizeof(Shared) <= 4096);
 
@@ -273,6 +303,9 @@ struct KernelHeader {
     std::uint64_t touch_entry; // touches RSI pages whose addresses are at RDI (bit 0: by a write), then waits
     std::uint64_t stub_entry;  // like syscall_entry, but RFLAGS are the program's; stubs jump here
     std::uint64_t cpuid_entry; // emulates CPUID. RDX: the program's RIP after it
+    // As if the program made the call kReady, whose result it would not use. Not in guest kernels of before the
+    // library.
+    std::uint64_t ready_entry;
 };
 // Where a debugger finds the program's threads. Whenever the host looks (in a kDebugStop, a kKilled or a wait), the
 // registers of every thread are in memory: ThreadRegisters at the top of its kernel stack, and its vector state.

@@ -79,9 +79,44 @@ std::optional<Symbol> search(const ByteSource& source, const std::vector<Elf64_S
     return Symbol{printable(*name, kMaxSymbol), address - holds->st_value};
 }
 
-} // namespace
+// Reads the names in one piece: there is a name for each symbol.
+std::optional<NamedSymbol> search_name(const ByteSource& source, const std::vector<Elf64_Shdr>& sections,
+                                       const Elf64_Shdr& table, std::string_view name) {
+    constexpr std::uint64_t kMaxNames = 256 << 20;
+    const Elf64_Shdr& strings = sections[table.sh_link];
+    if (table.sh_offset > source.size() || table.sh_entsize != sizeof(Elf64_Sym) || strings.sh_offset > source.size())
+        return std::nullopt;
+    std::string names(std::min({strings.sh_size, source.size() - strings.sh_offset, kMaxNames}), '\0');
+    if (!source.read(strings.sh_offset, std::as_writable_bytes(std::span(names))))
+        return std::nullopt;
+    const std::uint64_t count =
+        std::min(std::min(table.sh_size, source.size() - table.sh_offset) / sizeof(Elf64_Sym), kMaxSymbols);
+    std::optional<NamedSymbol> local;
+    std::vector<Elf64_Sym> chunk;
+    for (std::uint64_t i = 0; i < count; i += chunk.size()) {
+        chunk.resize(std::min<std::uint64_t>(kSymbolsAtOnce, count - i));
+        if (!source.read(table.sh_offset + i * sizeof(Elf64_Sym), std::as_writable_bytes(std::span(chunk))))
+            return std::nullopt;
+        for (const Elf64_Sym& s : chunk) {
+            const int type = ELF64_ST_TYPE(s.st_info);
+            if (s.st_shndx == SHN_UNDEF || s.st_value == 0 || s.st_name >= names.size() ||
+                names.size() - s.st_name <= name.size() || names.compare(s.st_name, name.size(), name) != 0 ||
+                names[s.st_name + name.size()] != '\0' ||
+                (type != STT_FUNC && type != STT_OBJECT && type != STT_NOTYPE && type != STT_GNU_IFUNC))
+                continue;
+            const NamedSymbol found{s.st_value, type == STT_GNU_IFUNC};
+            if (ELF64_ST_BIND(s.st_info) != STB_LOCAL)
+                return found;
+            if (!local)
+                local = found;
+        }
+    }
+    return local;
+}
 
-std::optional<Symbol> nearest_symbol(const ByteSource& source, std::uint64_t address) {
+// Calls `look` for the tables of symbols until it finds something.
+template <class Found, class Look>
+std::optional<Found> in_tables(const ByteSource& source, Look&& look) {
     const auto sections = read_sections(source);
     if (!sections)
         return std::nullopt;
@@ -91,10 +126,26 @@ std::optional<Symbol> nearest_symbol(const ByteSource& source, std::uint64_t add
             std::find_if(sections->begin(), sections->end(), [&](const Elf64_Shdr& s) { return s.sh_type == wanted; });
         if (table == sections->end() || table->sh_link >= sections->size())
             continue;
-        if (auto found = search(source, *sections, *table, address))
+        if (std::optional<Found> found = look(*sections, *table))
             return found;
     }
     return std::nullopt;
+}
+
+} // namespace
+
+std::optional<Symbol> nearest_symbol(const ByteSource& source, std::uint64_t address) {
+    return in_tables<Symbol>(source, [&](const auto& sections, const Elf64_Shdr& table) {
+        return search(source, sections, table, address);
+    });
+}
+
+std::optional<NamedSymbol> symbol_named(const ByteSource& source, std::string_view name) {
+    if (name.empty() || name.size() > kMaxSymbol)
+        return std::nullopt;
+    return in_tables<NamedSymbol>(source, [&](const auto& sections, const Elf64_Shdr& table) {
+        return search_name(source, sections, table, name);
+    });
 }
 
 std::optional<Symbol> nearest_symbol(std::span<const std::byte> bytes, std::uint64_t address) {

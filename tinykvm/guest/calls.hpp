@@ -27,6 +27,11 @@ struct Fork {
 };
 i64 fork(Regs*, const Fork&);
 [[noreturn]] void end_process(u32 status);
+void not_ready(Thread*);    // it ends
+void look_for_call();       // the host may have asked for a call of a function: wakes the thread that runs it
+i64 sys_ready(const Args&); // rows of abi::OwnCalls
+i64 sys_returned(const Args&);
+i64 sys_call_host(const Args&);
 bool is_own_process(i32 pid); // 0, this process's current pid, or the pid it had when the snapshot was made
 Thread* thread_of(i32 tid);   // a live thread of this process, or null
 // prctl(2) on capabilities (capabilities.cpp)

@@ -27,6 +27,7 @@ gk_header:
     .quad gk_touch
     .quad gk_stub_entry
     .quad gk_cpuid_entry
+    .quad gk_ready
 
 /* ---- CPL 0 ------------------------------------------------------------------------------------------- */
 .section .supervisor, "ax"
@@ -204,6 +205,34 @@ gk_fault_entry:
 gk_cpuid_entry:
     movq %rdx, gk_entry_rip(%rip)
     full_entry gk_cpuid
+
+/* The calls kReady and kReturned (guest/function_call.cpp). A ready thread goes on at gk_ready, whatever its registers
+   but RSP; a function that the host called returns to gk_returned. */
+.globl gk_ready
+gk_ready:
+    movl $960, %eax                 /* abi::kReady */
+    leaq gk_ready(%rip), %rcx
+    jmp gk_stub_entry
+.globl gk_returned
+gk_returned:
+    movq %rax, %rdi
+    movq %xmm0, %rsi
+    movl $962, %eax                 /* abi::kReturned */
+    leaq gk_returned(%rip), %rcx
+    jmp gk_stub_entry
+
+/* Begins a function: R10 is its address, R11 that of the real arguments. */
+.globl gk_begin_function
+gk_begin_function:
+    movsd (%r11), %xmm0
+    movsd 8(%r11), %xmm1
+    movsd 16(%r11), %xmm2
+    movsd 24(%r11), %xmm3
+    movsd 32(%r11), %xmm4
+    movsd 40(%r11), %xmm5
+    movsd 48(%r11), %xmm6
+    movsd 56(%r11), %xmm7
+    jmp *%r10
 
 /* void gk_resume_user(Regs*): returns to the program by a plain jump. A preemption in here finds RIP in the guest
    kernel and only sets Shared::preempt, so nothing else writes gk_resume_rip meanwhile. */

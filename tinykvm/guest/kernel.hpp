@@ -194,10 +194,13 @@ extern u32 live_threads;
 Thread* new_thread(); // null: no slot or no memory
 void free_thread(Thread*);
 void make_runnable(Thread*);
+void make_runnable_first(Thread*); // before all others
 inline bool alive(const Thread* t) { return t && t->state != ThreadState::free && t->state != ThreadState::dead; }
 void yield();
 // Blocks the current thread until make_runnable(), its deadline (timed_out) or a signal that it does not mask.
 void block(u64 deadline);
+// Waits for the host on the current thread's stack although other threads may be able to run.
+void wait_at_once();
 enum class Wake { event, timeout, signal };
 // Blocks until something may have become ready (notify_io), the deadline, or a signal.
 Wake wait_io(u64 deadline);

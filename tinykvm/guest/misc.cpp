@@ -149,11 +149,21 @@ static bool traced(u64 nr) {
     }
 }
 
+// Calls that Linux does not have.
+static Call own_call(u64 nr) {
+    switch (nr) {
+    case abi::kReady: return sys_ready;
+    case abi::kCallHost: return sys_call_host;
+    case abi::kReturned: return sys_returned;
+    default: return nullptr;
+    }
+}
+
 extern "C" Regs* gk_syscall(Regs* regs) {
     const u64 nr = regs->orig_rax;
     Args args{{regs->rdi, regs->rsi, regs->rdx, regs->r10, regs->r8, regs->r9}, regs};
     i64 result;
-    const Call call = nr < 512 ? call_table[nr] : nullptr;
+    const Call call = nr < 512 ? call_table[nr] : own_call(nr);
     if (call) {
         result = call(args);
     } else {

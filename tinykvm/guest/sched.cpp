@@ -1,6 +1,6 @@
 // Threads, the run queue, and waiting. There is no idle thread: when all threads are blocked, the last one to block
 // waits for the host on its own kernel stack.
-#include "tinykvm/guest/kernel.hpp"
+#include "tinykvm/guest/calls.hpp"
 
 namespace gk {
 
@@ -139,6 +139,7 @@ void take_results() {
         notify_io();
     conns_updated();
     check_timers();
+    look_for_call();
 }
 
 void wait_for_host() {
@@ -146,7 +147,7 @@ void wait_for_host() {
         save_vector(vector_owner);
         vector_owner = nullptr;
     }
-    describe_wait(false);
+    describe_wait(run_head != nullptr);
     charge_cpu(now_mono());
     gk_wait_out();
     skip_cpu(now_mono());
@@ -252,6 +253,21 @@ void make_runnable(Thread* t) {
     run_tail = t;
 }
 
+void make_runnable_first(Thread* t) {
+    if (t->state != ThreadState::blocked)
+        return;
+    t->state = ThreadState::runnable;
+    t->run_next = run_head;
+    run_head = t;
+    if (!run_tail)
+        run_tail = t;
+}
+
+void wait_at_once() {
+    wait_for_host();
+    slice_start = now_mono();
+}
+
 void yield() {
     if (!run_head) {
         slice_start = now_mono();
@@ -325,6 +341,7 @@ void thread_exit_current() {
     current->deadline = kNever;
     current->waits_for_io = false;
     zombie = current;
+    not_ready(current);
     // Another thread reaps the zombie, so wait_for_host() may run on its stack.
     retarget_process_signals();
     reschedule();

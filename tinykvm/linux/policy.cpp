@@ -79,6 +79,11 @@ void Policy::choose_own_folders(const std::vector<std::string>& mounted) {
         if (!named && (permissions_.always_own_folders || !(from_above & kChange)))
             own_folders_.push_back({folder, bit, from_above});
     }
+    for (const OwnFolder& folder : own_folders_) {
+        own_folder_bits_ |= folder.bit;
+        if (rights_of(folder.path) != 0)
+            own_folder_bits_ |= abi::kOwnFoldersShowHost;
+    }
 }
 
 std::string Policy::folder_path(const Handle& handle) const {
@@ -90,16 +95,6 @@ std::string Policy::folder_path(const Handle& handle) const {
 bool Policy::is_on_host(const std::string& path) const {
     struct stat info {};
     return ask_about_host_ ? ask_about_host_(path) : ::lstat(path.c_str(), &info) == 0;
-}
-
-std::uint32_t Policy::own_folders() const {
-    std::uint32_t bits = 0;
-    for (const OwnFolder& folder : own_folders_) {
-        bits |= folder.bit;
-        if (rights_of(folder.path) != 0)
-            bits |= abi::kOwnFoldersShowHost;
-    }
-    return bits;
 }
 
 const Policy::OwnFolder* Policy::own_folder_of(std::string_view path) const {

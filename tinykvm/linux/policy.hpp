@@ -109,7 +109,7 @@ public:
     // The current path of the folder behind a handle; "" if it was removed.
     std::string folder_path(const Handle& handle) const;
     // The machine's own folders, as bits of abi::Shared::own_folders.
-    std::uint32_t own_folders() const;
+    std::uint32_t own_folders() const { return own_folder_bits_; }
 
     bool may_connect(const sockaddr* address, socklen_t length) const;
     bool may_connect_abstract(const std::string& name) const;         // "@NAME"
@@ -179,6 +179,7 @@ private:
     PathRules rules_;
     std::vector<Ceiling> ceilings_;
     std::vector<OwnFolder> own_folders_;
+    std::uint32_t own_folder_bits_ = 0;
     std::vector<std::string> hidden_; // real paths of the host
     NetRules connect_, listen_;
     std::vector<std::string> unix_listen_; // canonical paths, and abstract names with '@'

@@ -5,15 +5,10 @@
 
 #include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/must_hold.hpp"
+#include "tinykvm/machine/read_once.hpp"
 
 namespace tinykvm {
 namespace {
-
-// Fetches a field of guest memory exactly once. The compiler may repeat a plain read, with another result.
-template <class T>
-T once(const T& value) {
-    return *static_cast<const volatile T*>(&value);
-}
 
 GuestVirt rx_buffer(std::uint32_t slot) {
     return GuestVirt(layout::kConnBuffers + std::uint64_t{slot} * (abi::kRxBytes + abi::kTxBytes));

@@ -165,6 +165,7 @@ std::optional<Stop> Machine::on_host_call() {
         break;
     case abi::kTakeBound: result = take_bound(static_cast<std::uint32_t>(call.arg[0])); break;
     case abi::kConnectNear: result = connect_near(call); break;
+    case abi::kHostFunction: return host_function(call);
     case abi::kConnFlush:
         if (call.arg[0] < abi::kMaxConns)
             host_->flush(*this, static_cast<std::uint32_t>(call.arg[0]));
@@ -277,6 +278,7 @@ std::string Machine::reason_name(std::uint32_t reason) {
     case abi::kConnFlush: return "flush";
     case abi::kPoll: return "poll host";
     case abi::kConnectNear: return "connect to a machine";
+    case abi::kHostFunction: return "function of the host";
     case abi::kUnknownCall: return "unknown call";
     default: return call_name(reason);
     }

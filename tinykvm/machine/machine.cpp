@@ -329,6 +329,7 @@ Machine::Wait Machine::wait() const {
     const std::uint64_t deadline = w.deadline_ns;
     out.deadline_host_ns = deadline == ~std::uint64_t{0} ? deadline : clock_.to_host_mono(deadline);
     out.listening = w.listeners != 0;
+    out.runnable = w.runnable != 0;
     out.handle_count = std::min(std::uint32_t{w.handle_count}, abi::kMaxWaitHandles);
     out.threads = w.threads;
     return out;

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -59,6 +60,12 @@ public:
     // A call was refused for lack of a permission. `line` names it: "--FLAG=VALUE would allow it".
     virtual void refused(const std::string& line) { (void)line; }
     virtual void refused_execve() {} // no permission allows it
+    // The program calls a function of the embedder. Nothing: there is none of this number.
+    virtual std::optional<std::int64_t> call_host(Machine& machine, std::uint64_t number,
+                                                  std::span<const std::uint64_t, 5> arguments) {
+        (void)machine, (void)number, (void)arguments;
+        return std::nullopt;
+    }
     // Gets the program's output; null: the process's stdout and stderr do.
     virtual const OutputSink* output() const { return nullptr; }
     // Asked about every 10 ms while the program computes: true ends run() with `interrupted`.
@@ -169,6 +176,7 @@ public:
     struct Wait {
         std::uint64_t deadline_host_ns; // CLOCK_MONOTONIC of the host; ~0 for none
         bool listening;                 // a thread waits for connections
+        bool runnable;                  // a thread could go on: only while callable()
         std::uint32_t handle_count;
         std::uint32_t threads;
     };
@@ -196,6 +204,28 @@ public:
     enum Reason : std::uint32_t { kWaits = 0x2000, kFaults, kInterrupts };
     const std::map<std::uint32_t, std::uint64_t>& exit_reasons() const { return exit_reasons_; }
     static std::string reason_name(std::uint32_t reason);
+
+    // --- functions of the program, if a thread of it says that it is ready (include/tinykvm/guest.h) -----------------
+    // A booted machine that has not run yet: as if its program said so where the instruction at `at` would be executed
+    // for the first time. False when there is no memory of the program.
+    bool ready_at(GuestVirt at);
+    // For a machine that waits or has not run yet: whether a thread is ready for a call.
+    bool callable() const;
+    // Of a callable machine: memory of the ready thread's stack below this address is free.
+    GuestVirt free_stack() const;
+    // For a callable machine: the next run() calls this function of the program. It has returned once the machine waits
+    // and is callable() again.
+    struct FunctionCall {
+        GuestVirt function, stack_top; // the function's stack begins at stack_top, at most free_stack()
+        std::array<std::uint64_t, 6> integers{};
+        std::array<double, 8> reals{};
+    };
+    void call(const FunctionCall& call);
+    // RAX and the lower half of XMM0, of the function that has returned.
+    struct Returned {
+        std::uint64_t integer, real;
+    };
+    Returned returned() const;
 
     // Quiescent machine only: turns it into an image. The machine must not be used afterwards. A clone may be turned
     // into an image only if all pages of its own image are loaded (no make_lazy()). The result has holes: pass it to
@@ -270,6 +300,8 @@ private:
     std::int64_t process_call(const abi::HostCall& call);
     static std::uint32_t fresh_pid();
     std::optional<Stop> on_host_call();
+    bool reached_ready();
+    std::optional<Stop> host_function(const abi::HostCall& call);
     std::optional<Stop> on_exception();
     std::optional<Stop> on_interrupt();
     void set_preempt(std::uint32_t clear, std::uint32_t set);
@@ -331,8 +363,10 @@ private:
     std::uint32_t same_faults_ = 0;
     std::vector<std::uint32_t> logged_; // what log_once() has reported
     Debugger* debugger_ = nullptr;
-    debug::StopReason stop_reason_; // of the next kDebugStop
-    bool debug_signal_ = false;     // the debugger wants the program to get the signal that it dies of
+    debug::StopReason stop_reason_;         // of the next kDebugStop
+    std::optional<std::uint64_t> ready_at_; // of ready_at(): a breakpoint is there
+    std::byte ready_code_{};                // what it stands for
+    bool debug_signal_ = false;             // the debugger wants the program to get the signal that it dies of
     struct {
         bool active = false, others_wait = false;
         bool arriving = false; // the guest kernel is about to return to the thread that steps

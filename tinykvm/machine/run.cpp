@@ -14,7 +14,7 @@
 namespace tinykvm {
 namespace {
 
-constexpr std::uint32_t kPageFault = 14;
+constexpr std::uint32_t kBreakpoint = 3, kPageFault = 14;
 // Page-fault error code (Intel SDM vol. 3, 4.7).
 constexpr std::uint64_t kFaultWrite = 2, kFaultFetch = 16;
 // Bits of Shared::fault_error for the guest kernel's fault entry, above those of the CPU.
@@ -145,6 +145,12 @@ std::optional<Stop> Machine::on_exception() {
     if ((f.cs & 3) != 3)
         return broken(fmt::format("exception {} at {:#x} in privileged code", f.vector, f.rip));
     const auto resume_at = [&](std::uint64_t rip) { frame->rip = rip; };
+    if (f.vector == kBreakpoint && ready_at_ && f.rip == *ready_at_ + 1) {
+        if (!reached_ready())
+            return Stop{StopKind::no_memory, 0, "out of memory where the program is ready"};
+        resume_at(kernel_.ready_entry);
+        return std::nullopt;
+    }
     std::uint32_t error = static_cast<std::uint32_t>(f.error) & 0xffff;
     std::uint64_t address = 0;
     if (f.vector == kPageFault) {

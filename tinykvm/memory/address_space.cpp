@@ -34,6 +34,7 @@ AddressSpace::AddressSpace(GuestRam& ram, GuestPhys root, std::shared_ptr<const 
     for (const auto& [begin, region] : regions_) {
         if (counts(region))
             mapped_bytes_ += region.end - begin;
+        pristine_wipes_ |= (region.flags & kRegionWipeOnFork) != 0;
         if ((region.flags & kRegionFrozen) && region.file)
             frozen_.push_back(begin);
         if (live(region) && !region.file->memory)

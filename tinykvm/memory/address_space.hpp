@@ -228,6 +228,7 @@ private:
     Regions regions_;
     std::shared_ptr<const Regions> pristine_; // clone only
     bool regions_changed_ = false;
+    bool pristine_wipes_ = false; // it has MADV_WIPEONFORK memory
     std::uint64_t brk_begin_ = 0, brk_end_ = 0, pristine_brk_end_ = 0;
     std::uint64_t max_bytes_;
     StubEntries stub_entries_; // 0: code is not patched

@@ -308,6 +308,8 @@ void AddressSpace::populate_nearby() {
 }
 
 bool AddressSpace::has_wipe_on_fork() const {
+    if (pristine_ && !regions_changed_)
+        return pristine_wipes_;
     return std::any_of(regions_.begin(), regions_.end(),
                        [](const auto& r) { return r.second.flags & kRegionWipeOnFork; });
 }
