@@ -8,7 +8,7 @@
  *     }
  *
  * The program needs no library. Its symbol table must have the functions: do not strip it, or export them (-rdynamic).
- * Without a machine both calls return -ENOSYS (-38).
+ * Everywhere else, with kvmserver too, both calls return -ENOSYS (-38).
  *
  * This file is in the public domain (CC0). C99 and C++, for x86-64. */
 #ifndef TINYKVM_GUEST_H

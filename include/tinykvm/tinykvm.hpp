@@ -73,15 +73,15 @@ public:
     Result(Value value, std::uint64_t exits) : value_(std::move(value)), exits_(exits) {}
     Result(Fault fault, std::uint64_t exits) : fault_(std::move(fault)), exits_(exits) {}
     explicit operator bool() const { return value_.has_value(); }
-    // Throws std::runtime_error with the fault's message if there is none.
+    // Both throw std::runtime_error with the fault's message if there is none.
     const Value& value() const {
         if (!value_)
             throw std::runtime_error(fault_->message);
         return *value_;
     }
-    const Value& operator*() const { return *value_; }
-    const Fault& fault() const { return *fault_; } // only if there is no value
-    std::uint64_t exits() const { return exits_; } // how often the machine was left
+    const Value& operator*() const { return value(); }
+    const Fault& fault() const { return fault_.value(); } // only if there is no value
+    std::uint64_t exits() const { return exits_; }        // how often the machine was left
 
 private:
     std::optional<Value> value_;

@@ -1,7 +1,6 @@
 #include "src/embed/callable_image.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -15,9 +14,9 @@
 #include "src/snapshot/writer.hpp"
 #include "src/unique/finder.hpp"
 #include "src/unique/machine_memory.hpp"
-#include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/text.hpp"
+#include "tinykvm/machine/image_memory.hpp"
 #include "tinykvm/machine/loop_region.hpp"
 #include "tinykvm/machine/renumber.hpp"
 #include "tinykvm/machine/restore.hpp"
@@ -119,10 +118,7 @@ std::shared_ptr<const CallableImage> CallableImage::restore(const std::string& f
     if (world->env.kind.dirty_bits)
         clear_marks(*image, *memory);
     std::shared_ptr<const CallableImage> made(new CallableImage(world, std::move(image)));
-    std::uint32_t ready = 0;
-    if (!made->read(layout::kShared + offsetof(abi::Shared, function_call.state),
-                    std::as_writable_bytes(std::span(&ready, 1))) ||
-        ready != abi::kCallable)
+    if (!is_callable(*made->image_))
         throw UserError(ExitCode::bad_snapshot,
                         fmt::format("{}: the program in it waits for connections, not for calls of its functions; "
                                     "serve it by kvmserver snaprun",
@@ -157,35 +153,12 @@ std::uint64_t CallableImage::symbol(const std::string& name) const {
     const std::lock_guard lock(mutex_);
     if (const auto known = symbols_.find(name); known != symbols_.end())
         return known->second;
-    const std::uint64_t at = find_symbol(
-        *image_->regions, world_->program.path,
-        [this](std::uint64_t from, std::span<std::byte> to) { return read(from, to); }, name);
+    const ReadMemory memory = [this](std::uint64_t from, std::span<std::byte> to) {
+        return read_image(*image_, GuestVirt(from), to);
+    };
+    const std::uint64_t at = find_symbol(*image_->regions, world_->program.path, memory, name);
     symbols_.emplace(name, at);
     return at;
-}
-
-// By the image's page tables, which are sound: the host made or checked them.
-bool CallableImage::read(std::uint64_t at, std::span<std::byte> to) const {
-    const Image& memory = *image_->image;
-    while (!to.empty()) {
-        std::uint64_t entry = image_->root.value | pte::kPresent;
-        for (int level = 3; level >= 0; --level) {
-            const std::uint64_t table = entry & pte::kAddress;
-            const std::uint64_t index = at >> (12 + 9 * level) & 511;
-            if (table / kPageSize >= memory.frames())
-                return false;
-            memory.ensure(static_cast<Frame>(table / kPageSize));
-            std::memcpy(&entry, memory.data() + table + index * sizeof(entry), sizeof(entry));
-            if (!pte::mapped(entry) || pte::frame(entry) >= memory.frames())
-                return false;
-        }
-        memory.ensure(pte::frame(entry));
-        const std::size_t n = std::min<std::size_t>(to.size(), kPageSize - at % kPageSize);
-        std::memcpy(to.data(), memory.data() + frame_address(pte::frame(entry)).value + at % kPageSize, n);
-        to = to.subspan(n);
-        at += n;
-    }
-    return true;
 }
 
 } // namespace kvmserver::embed

@@ -30,7 +30,6 @@ public:
 private:
     CallableImage(std::shared_ptr<World> world, std::shared_ptr<const tinykvm::MachineImage> image)
         : world_(std::move(world)), image_(std::move(image)) {}
-    bool read(std::uint64_t at, std::span<std::byte> to) const;
 
     std::shared_ptr<World> world_;
     std::shared_ptr<const tinykvm::MachineImage> image_;

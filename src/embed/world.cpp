@@ -32,6 +32,7 @@ void set_up(World& world, const Permissions& permissions, const Limits& limits, 
     env.limits = limits;
     env.options.verbose = settings.verbose;
     env.options.patch_code = !settings.code_as_is;
+    env.options.callable = true;
 }
 
 } // namespace

@@ -14,6 +14,7 @@
 #include "src/setup/report.hpp"
 #include "src/snapshot/cpu_check.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/machine/image_memory.hpp"
 #include "tinykvm/machine/large_pages.hpp"
 #include "tinykvm/machine/late_env.hpp"
 #include "tinykvm/machine/restore.hpp"
@@ -76,6 +77,11 @@ Restored::Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache
     image_ = from_state(state, memory_, *setup_->policy, warnings);
     for (const std::string& warning : warnings)
         note_line(warning);
+    if (is_callable(*image_))
+        throw UserError(ExitCode::bad_snapshot,
+                        fmt::format("{}: the program in it waits for calls of its functions, not for connections; "
+                                    "restore it with the library tinykvm (docs/LIBRARY.md)",
+                                    name));
     const std::string& program = setup_->program.path;
     env_problems_ = set_late_env(*image_, *memory_, options.env,
                                  copies_environment(program) ? program.substr(program.rfind('/') + 1) : "");

@@ -1,4 +1,5 @@
 """tinykvm as a library: each case of tests/e2e/library on this host, and the examples, built from an installed tree."""
+import ctypes
 import os
 import pathlib
 import re
@@ -7,6 +8,7 @@ import subprocess
 
 import harness
 import pytest
+from harness import kvmserver
 
 CASES = harness.GUESTS / "library_cases"
 EXAMPLES = harness.ROOT / "examples"
@@ -34,6 +36,40 @@ def test_there_are_cases() -> None:
 @pytest.mark.parametrize("name", names())
 def test_case(name) -> None:
     run(CASES, name.replace(",", "\\,"))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> pathlib.Path:
+    """A saved image of the callee; from Python, as any language that can call C."""
+    file = tmp_path_factory.mktemp("saved") / "callee.snap"
+    library = ctypes.CDLL(str(harness.BUILD / "lib/libtinykvm.so"))
+    for function, result in [("program_new", ctypes.c_void_p), ("boot", ctypes.c_void_p), ("save", ctypes.c_int), ("image_free", None), ("program_free", None)]:
+        getattr(library, f"tinykvm_{function}").restype = result
+    error = ctypes.create_string_buffer(4 + 1024)
+    program = ctypes.c_void_p(library.tinykvm_program_new(str(harness.GUESTS / "callee").encode(), error))
+    image = ctypes.c_void_p(library.tinykvm_boot(program, error))
+    assert image.value, error.raw[4:]
+    assert library.tinykvm_save(image, str(file).encode(), None, None, error) == 0, error.raw[4:]
+    library.tinykvm_image_free(image)
+    library.tinykvm_program_free(program)
+    return file
+
+
+def test_a_saved_image_is_a_snapshot_that_cannot_be_served(saved) -> None:
+    inspected = kvmserver("inspect", saved, "--verify")
+    assert inspected.status == 0 and "listeners    -" in inspected.out
+    for options in [["-e"], [], ["--http"]]:
+        refused = kvmserver("snaprun", *options, saved)
+        assert refused.status == 7
+        (line,) = refused.said
+        assert str(saved) in line and "waits for calls of its functions, not for connections" in line and "LIBRARY.md" in line
+
+
+@pytest.mark.parametrize("options", [[], ["-e"]])
+def test_kvmserver_itself_calls_no_functions(options) -> None:
+    """There a program that says that it is ready goes on, as without a machine."""
+    ended = kvmserver("run", *options, harness.GUESTS / "callee")
+    assert "tinykvm_ready: -38" in ended.out and ended.status in (1, 3)
 
 
 @pytest.fixture(scope="module")

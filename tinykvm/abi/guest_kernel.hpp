@@ -203,7 +203,7 @@ enum FunctionCallState : std::uint32_t {
 };
 struct FunctionCall {
     std::uint32_t state;
-    std::uint32_t reserved;
+    std::uint32_t enabled;   // set by the host at boot. 0: kReady and kCallHost give -ENOSYS, as on Linux
     std::uint64_t stack_end; // set by the guest: the thread's stack in use begins here
     // Set by the host. The function's stack begins at `stack_top`, at most stack_end.
     std::uint64_t function, stack_top;

@@ -73,6 +73,8 @@ void not_ready(Thread* t) {
 }
 
 i64 sys_ready(const Args& c) {
+    if (!shared_call().enabled)
+        return -ENOSYS;
     if (runs || (ready_thread && ready_thread != current))
         return -EBUSY;
     ready_thread = current;
@@ -95,6 +97,8 @@ i64 sys_returned(const Args& c) {
 }
 
 i64 sys_call_host(const Args& c) {
+    if (!shared_call().enabled)
+        return -ENOSYS;
     return host_call(abi::kHostFunction, c.a[0], c.a[1], c.a[2], c.a[3], c.a[4], c.a[5]);
 }
 

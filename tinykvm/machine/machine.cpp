@@ -218,6 +218,7 @@ std::unique_ptr<Machine> Machine::boot(const MachineEnv& env, const ProgramSpec&
     s.neighbours = env.neighbours != nullptr;
     s.own_room = env.limits.memory / 2; // like the default size of a tmpfs
     s.trace = trace_bits(env.options);
+    s.function_call.enabled = env.options.callable;
     RandomStream random;
     m->seed_guest_kernel(random);
     m->set_up_vcpu();

@@ -105,6 +105,8 @@ struct MachineOptions {
     bool keep_working_memory = true;
     // Patches code of files so that its system calls need not leave the machine (memory/code_sites.hpp).
     bool patch_code = true;
+    // The program may say that it is ready for calls of its functions (include/tinykvm/guest.h). A boot's only.
+    bool callable = false;
     GuestTime time = GuestTime::pauses;
     ForkPolicy fork = ForkPolicy::known;
 };

@@ -66,8 +66,9 @@ TEST_CASE("a program is ready once its other threads wait") {
 
 TEST_CASE("programs that are never ready") {
     const auto error = [](const char* argument) {
-        return error_of(TINYKVM_ERROR_NOT_READY,
-                        [&] { Image::boot(program(callee(), argument).set("max-boot-time", "0.3")); });
+        return error_of(TINYKVM_ERROR_NOT_READY, [&] {
+            Image::boot(program(callee(), argument).set("max-boot-time", std::to_string(0.3 * cases::slowness())));
+        });
     };
     CHECK(has(error("exits"), "exited with status 7 before it called tinykvm_ready()"));
     CHECK(has(error("never"), "max-boot-time"));
@@ -130,7 +131,7 @@ TEST_CASE("an image is saved and restored") {
     }
     SECTION("its options replace those of the file") {
         Program options = program("unused");
-        options.set("allow-read", "/etc/hostname").set("max-request-time", "0.05");
+        options.set("allow-read", "/etc/hostname").set("max-request-time", std::to_string(0.1 * cases::slowness()));
         const Image other = Image::restore(file, options);
         Machine allowed(other, Kind::ephemeral);
         const auto open_file = other.function<int(std::string_view)>("open_file");

@@ -104,7 +104,8 @@ TEST_CASE("threads of the program") {
 
 TEST_CASE("a thread that computes for ever is not ready") {
     const std::string text = error_of(TINYKVM_ERROR_NOT_READY, [] {
-        tinykvm::Image::boot(cases::program(cases::callee(), "threads").set("max-boot-time", "0.2"));
+        tinykvm::Image::boot(
+            cases::program(cases::callee(), "threads").set("max-boot-time", std::to_string(0.2 * cases::slowness())));
     });
     CHECK(has(text, "max-boot-time"));
 }
