@@ -88,6 +88,21 @@ samples() {
 }
 export -f samples
 
+# drogon XML: examples/drogon, in a Debian 13 of its own, since Debian 12 has no Drogon.
+drogon() {
+    export DEBIAN13=$build/debian13
+    if [[ ! -e $DEBIAN13/made ]]; then
+        rm -rf "$DEBIAN13"
+        debootstrap --variant=minbase trixie "$DEBIAN13" http://deb.debian.org/debian &&
+            chroot "$DEBIAN13" env DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends \
+                g++ cmake make libdrogon-dev libjsoncpp-dev uuid-dev zlib1g-dev libyaml-cpp-dev libssl-dev \
+                libbrotli-dev libsqlite3-dev libhiredis-dev libpq-dev libmariadb-dev &&
+            touch "$DEBIAN13/made" || return
+    fi
+    $python -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short --junitxml "$1" tests/e2e/test_drogon.py
+}
+export -f drogon
+
 # What differs most in what the CPU or KVM may still have to do. All kinds would take a day in an emulated host.
 odd_kinds=in,in_wait,insb,rep_insl,rep_insl_down,in_exception,out_other,outsb,rep_outsl_call,out_wait_rubbish,jump_wait_in
 odd_kinds+=,compat_in,compat_rep_ins,compat_int80,far_kernel,iret_nested,traced_ss,x87_pending,mxcsr_odd,no_stack_int3
@@ -112,7 +127,7 @@ all_steps() {
     # Intel's VT-x, emulated.
     nightly intel-machine 3000 emulated_machine intel "$results/intel-machine.xml"
     nightly intel-e2e 3000 emulated_e2e intel "$results/intel-e2e.xml" c-epoll,rust-tokio-multi \
-        tests/e2e/test_hosts.py tests/e2e/test_isolation.py --quick
+        tests/e2e/test_hosts.py tests/e2e/test_isolation.py tests/e2e/test_library.py --quick
     # AMD's SVM, emulated, with more programs than scripts/test.sh has time for.
     EMULATED_LIMIT=6000 nightly amd-e2e 6000 emulated_e2e amd "$results/amd-e2e.xml" \
         c-epoll,c-epoll-dynamic,c-thread,rust-tokio-multi,node-http tests/e2e
@@ -142,6 +157,8 @@ all_steps() {
     nightly samples 1800 samples "$results/samples.xml"
     # The binary for older systems, tried in one.
     nightly release 1800 scripts/release.sh --check
+    # The library in a web server, with tenants.
+    nightly drogon 1800 drogon "$results/drogon.xml"
     # Servers of Debian that exercise something that no other does.
     nightly servers 3600 scripts/servers.py --new --install
 }

@@ -9,7 +9,7 @@ struct Answer {
     u32 function, index, eax, ebx, ecx, edx;
 };
 constexpr u32 kAnswers = 64;
-Answer answers[kAnswers];
+[[gnu::section(".bss.large")]] Answer answers[kAnswers];
 u32 answer_count;
 
 // Leaves that read ECX (Intel SDM vol. 2, CPUID; AMD APM vol. 3, appendix E). For the others ECX may hold anything.

@@ -364,7 +364,7 @@ gk_kernel_stack: .quad 0
 gk_resume_rip: .quad 0
 gk_wait_rsp: .quad 0
 
-.bss
+.section .bss.large, "aw", @nobits
 .balign 16
 gk_boot_stack: .skip 16384
 .globl gk_boot_stack_top

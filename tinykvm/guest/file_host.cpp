@@ -106,7 +106,7 @@ void host_close(File* f) {
 const FileOps host_ops{host_read, host_write, host_poll, host_close, "file"};
 } // namespace
 
-Content last_content;
+[[gnu::section(".bss.large")]] Content last_content;
 
 HostFile* make_host_file(i32 handle, u32 flags, bool seekable, u32 mode) {
     HostFile* f = make<HostFile>();

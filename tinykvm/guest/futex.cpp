@@ -13,7 +13,7 @@ struct Bucket {
     Thread* head;
     Thread* tail;
 };
-Bucket buckets[kBuckets];
+[[gnu::section(".bss.large")]] Bucket buckets[kBuckets];
 
 Bucket& bucket_of(u64 address) { return buckets[(address >> 2) * 0x9e3779b97f4a7c15ull >> 58]; }
 

@@ -11,7 +11,7 @@ constexpr u64 kNone = ~u64{0};
 struct Limit {
     u64 soft, hard;
 };
-Limit limits[kLimitCount];
+[[gnu::section(".bss.large")]] Limit limits[kLimitCount];
 u64 next_cpu_warning; // process CPU time at which SIGXCPU is sent; 0: not yet decided
 
 // The host's form of a limit: 0 for "unlimited".

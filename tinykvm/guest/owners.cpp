@@ -40,7 +40,7 @@ struct Owner {
     u32 uid, gid;
 };
 constexpr u32 kBuckets = 256, kMaxOwners = 65536;
-Owner* owners[kBuckets];
+[[gnu::section(".bss.large")]] Owner* owners[kBuckets];
 u32 owner_count;
 
 Owner** place_of(u64 dev, u64 ino) {

@@ -4,7 +4,7 @@ namespace gk {
 namespace {
 
 // The host stores the canonical path here when it answers -kOwnPath.
-char path_from_host[own::kMaxPath];
+[[gnu::section(".bss.large")]] char path_from_host[own::kMaxPath];
 
 u64 length_of(const char* text) {
     u64 n = 0;

@@ -5,7 +5,7 @@
 namespace gk {
 
 Thread* current;
-Thread* threads[kMaxThreads];
+[[gnu::section(".bss.large")]] Thread* threads[kMaxThreads];
 u32 thread_limit;
 u32 live_threads;
 

@@ -7,7 +7,7 @@
 
 namespace gk {
 
-Action actions[65];
+[[gnu::section(".bss.large")]] Action actions[65];
 Pending process_pending;
 
 struct QueuedSignal {

@@ -23,7 +23,7 @@ struct Queue : IpcObject {
     i32 sender = 0, receiver = 0;
     u32 users = 0; // threads that wait on the queue
 };
-IpcTable<Queue, kMaxQueues> queues;
+[[gnu::section(".bss.large")]] IpcTable<Queue, kMaxQueues> queues;
 
 // struct msqid64_ds (asm-generic/msgbuf.h).
 struct QueueStat {

@@ -19,7 +19,7 @@ struct SemaphoreSet : IpcObject {
     i64 operated_at = 0, changed_at = 0;
     Semaphore* semaphores = nullptr;
 };
-IpcTable<SemaphoreSet, kMaxSets> sets;
+[[gnu::section(".bss.large")]] IpcTable<SemaphoreSet, kMaxSets> sets;
 
 // struct semid64_ds of x86 (asm/sembuf.h).
 struct SetStat {

@@ -17,7 +17,7 @@ struct Segment : IpcObject {
     i32 creator = 0, last = 0;
     u64 attached = 0;
 };
-IpcTable<Segment, kMaxSegments> segments;
+[[gnu::section(".bss.large")]] IpcTable<Segment, kMaxSegments> segments;
 
 // One contiguous mapping of a segment, like a VMA in Linux. munmap may split what shmat mapped.
 struct Attachment {
