@@ -33,6 +33,7 @@
 #define TINYKVM_API
 #endif
 
+/* NOLINTBEGIN(modernize-use-using): C */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -193,4 +194,5 @@ TINYKVM_API int64_t tinykvm_read_string(tinykvm_machine *machine, uint64_t from,
 #ifdef __cplusplus
 }
 #endif
+/* NOLINTEND(modernize-use-using) */
 #endif

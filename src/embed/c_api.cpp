@@ -176,16 +176,15 @@ void tinykvm_program_log(tinykvm_program* program, tinykvm_log log, void* user) 
 tinykvm_image* tinykvm_boot(const tinykvm_program* program, tinykvm_error* error) {
     return guarded<tinykvm_image*>(error, nullptr, [&] {
         const tinykvm_program& from = object_of(program, "program");
-        return std::make_unique<tinykvm_image>(CallableImage::boot(from.settings, from.listener)).release();
+        return new tinykvm_image{CallableImage::boot(from.settings, from.listener)};
     });
 }
 
 tinykvm_image* tinykvm_restore(const char* file, const tinykvm_program* options, tinykvm_error* error) {
     return guarded<tinykvm_image*>(error, nullptr, [&] {
-        return std::make_unique<tinykvm_image>(CallableImage::restore(text_of(file, "the file's name"),
-                                                                      options ? &options->settings : nullptr,
-                                                                      options ? options->listener : Listener()))
-            .release();
+        return new tinykvm_image{CallableImage::restore(text_of(file, "the file's name"),
+                                                        options ? &options->settings : nullptr,
+                                                        options ? options->listener : Listener())};
     });
 }
 

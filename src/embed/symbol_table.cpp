@@ -31,7 +31,7 @@ std::vector<Mapped> mapped_files(const AddressSpace::Regions& regions, const std
     for (const auto& [begin, region] : regions)
         if (region.name.starts_with('/') && seen.insert(region.name).second)
             files.push_back({region.name, begin});
-    std::ranges::stable_partition(files, [&](const Mapped& file) { return file.path == program; });
+    std::stable_partition(files.begin(), files.end(), [&](const Mapped& file) { return file.path == program; });
     return files;
 }
 

@@ -39,7 +39,7 @@ void set_up(World& world, const Permissions& permissions, const Limits& limits, 
 
 std::shared_ptr<World> world_for_program(const Settings& settings, Listener listener) {
     // NOLINTNEXTLINE(modernize-make-shared): an aggregate that cannot be moved
-    const std::shared_ptr<World> world(new World{kvm::Kvm::open(), {}, nullptr, {}, std::move(listener)});
+    std::shared_ptr<World> world(new World{kvm::Kvm::open(), {}, nullptr, {}, std::move(listener)});
     const char* path = std::getenv("PATH");
     const std::string cwd = settings.cwd.empty() ? std::filesystem::current_path().string() : settings.cwd;
     world->program =
@@ -54,7 +54,7 @@ std::shared_ptr<World> world_for_program(const Settings& settings, Listener list
 
 std::shared_ptr<World> world_for_snapshot(const MachineState& state, const Settings* settings, Listener listener) {
     // NOLINTNEXTLINE(modernize-make-shared): an aggregate that cannot be moved
-    const std::shared_ptr<World> world(new World{kvm::Kvm::open(), {}, nullptr, {}, std::move(listener)});
+    std::shared_ptr<World> world(new World{kvm::Kvm::open(), {}, nullptr, {}, std::move(listener)});
     world->program.path = world->program.name = state.program.path;
     world->program.args = state.program.args;
     world->program.cwd = state.program.cwd;

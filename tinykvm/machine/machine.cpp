@@ -220,7 +220,7 @@ std::unique_ptr<Machine> Machine::boot(const MachineEnv& env, const ProgramSpec&
     s.trace = trace_bits(env.options);
     s.function_call.enabled = env.options.callable;
     RandomStream random;
-    m->seed_guest_kernel(random);
+    random.fill(std::as_writable_bytes(std::span(s.seed)));
     m->set_up_vcpu();
     m->start_at(m->kernel_.boot_entry);
     return m;
@@ -301,8 +301,6 @@ void Machine::copy_known_pages(const MachineImage& image, WorkingSet* working_se
         working_set->add_clean_copies(image.hot_unwritten);
 }
 
-void Machine::seed_guest_kernel(RandomStream& random) { random.fill(std::as_writable_bytes(std::span(shared_->seed))); }
-
 void Machine::refresh_identity() {
     if (!image_->keep_pid)
         shared_->pid = fresh_pid();
@@ -313,10 +311,11 @@ void Machine::refresh_identity() {
     shared_->trace = trace_bits(env_->options);
     shared_->preempt = 0;
     RandomStream random;
-    std::array<std::byte, 16> at_random;
-    random.fill(at_random);
-    space_.write(GuestVirt(random_at_), at_random);
-    seed_guest_kernel(random);
+    constexpr std::size_t kAtRandom = 16;
+    std::array<std::byte, kAtRandom + sizeof(abi::Shared::seed)> fresh; // of one block
+    random.fill(fresh);
+    space_.write(GuestVirt(random_at_), std::span(fresh).first<kAtRandom>());
+    std::memcpy(shared_->seed, fresh.data() + kAtRandom, sizeof(abi::Shared::seed));
     entropy_.fill(random, shared_->pid);
     if (space_.has_wipe_on_fork())
         space_.wipe_on_fork();

@@ -283,7 +283,6 @@ private:
     void set_up_vcpu();
     void start_at(std::uint64_t rip);
     void refresh_identity();
-    void seed_guest_kernel(class RandomStream& random);
     void find_pages();
     // For populated addresses of the guest kernel. The pointer is valid up to the end of its page.
     Frame frame_at(std::uint64_t at) const;

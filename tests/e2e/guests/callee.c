@@ -63,6 +63,7 @@ const char *own_text(void) { return "text of the program"; }
 int *address_of_counter(void) { return &counter; }
 
 void touch(volatile char *at) { *at = 1; }
+void put(volatile uint64_t *at, uint64_t value) { *at = value; }
 int divide(int a, int b) { return a / b; }
 void give_up(void) { abort(); }
 void leave(int status) { exit(status); }
@@ -79,6 +80,12 @@ void wait_for_nothing(void) {
 unsigned long nap(int ms) {
     struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
     return (unsigned long)nanosleep(&t, NULL);
+}
+// `at` is the end of the stack in what guest kernel and host share; the state is 8 bytes before.
+void put_and_nap(volatile uint64_t *at, uint64_t value, int state) {
+    at[0] = value;
+    *(volatile uint32_t *)(at - 1) = (uint32_t)state;
+    nap(1000000);
 }
 int deeper(int n) {
     volatile char room[4096];

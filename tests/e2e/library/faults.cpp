@@ -1,10 +1,13 @@
 // What a function can do instead of returning, and that a machine is clean afterwards.
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <thread>
 #include <vector>
 
 #include "tests/e2e/library/cases.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
+#include "tinykvm/abi/layout.hpp"
 
 using cases::error_of;
 using cases::has;
@@ -128,6 +131,41 @@ TEST_CASE("machines that are broken on purpose") {
     CHECK(result.fault().kind == TINYKVM_BROKEN);
     CHECK(has(result.fault().message, "unmapped"));
     CHECK(*machine.call(image().function<int()>("count")) == 201);
+}
+
+TEST_CASE("the host does not trust what it shares with the guest kernel") {
+    const auto put = image().function<void(Address, std::uint64_t)>("put");
+    const auto length = image().function<unsigned long(std::string_view)>("length");
+    constexpr std::uint64_t kShared = tinykvm::layout::kShared + offsetof(tinykvm::abi::Shared, function_call);
+    Machine machine(image());
+    for (std::size_t field = 0; field < sizeof(tinykvm::abi::FunctionCall) / 8; ++field)
+        for (const std::uint64_t value : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{2},
+                                          std::uint64_t{0x7ff0'0000'0000}, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
+            INFO(field << ": " << value);
+            try {
+                machine.call_for(duration<double>(5 * cases::slowness()), put, Address{kShared + 8 * field}, value);
+                machine.call(length, "hello");
+            } catch (const tinykvm::Error& error) { // it had not returned
+                CHECK(error.code() == TINYKVM_ERROR_USAGE);
+            }
+            machine.reset();
+            REQUIRE(*machine.call(length, "hello") == 5);
+        }
+    // While the guest kernel waits, the host takes the program for ready.
+    const auto put_and_nap = image().function<void(Address, std::uint64_t, int)>("put_and_nap");
+    for (const std::uint64_t stack_end :
+         {std::uint64_t{0}, std::uint64_t{64}, std::uint64_t{0x7ff0'0410'0800}, ~std::uint64_t{0}}) {
+        INFO(stack_end);
+        (void)machine.call_for(duration<double>(5 * cases::slowness()), put_and_nap,
+                               Address{kShared + offsetof(tinykvm::abi::FunctionCall, stack_end)}, stack_end,
+                               static_cast<int>(tinykvm::abi::kCallable));
+        try {
+            (void)machine.call_for(duration<double>(0.2 * cases::slowness()), length, "hello");
+        } catch (const tinykvm::Error&) {
+        }
+        machine.reset();
+        REQUIRE(*machine.call(length, "hello") == 5);
+    }
 }
 
 TEST_CASE("another thread stops a call") {

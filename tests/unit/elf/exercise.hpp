@@ -61,6 +61,9 @@ inline int exercise(std::span<const std::byte> bytes) {
     for (const std::uint64_t address : {0x1ull, 0x1100ull, 0x401000ull, ~0ull})
         if (const auto symbol = nearest_symbol(source, address))
             expect(!symbol->name.empty() && symbol->offset <= address);
+    for (const char* name : {"", "main", "name"})
+        if (const auto symbol = symbol_named(source, name))
+            expect(*name != '\0' && symbol->address != 0);
     try {
         if (const auto script = read_shebang(source, "x"))
             expect(!script->interpreter.empty());

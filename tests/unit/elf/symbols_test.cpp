@@ -40,6 +40,15 @@ struct SymbolFile {
         std::memcpy(&out[0x3000], names.data(), names.size());
         return out;
     }
+    void make_last(int bind) {
+        auto& last = symbols.back();
+        last.st_info = static_cast<unsigned char>(ELF64_ST_INFO(bind, ELF64_ST_TYPE(last.st_info)));
+    }
+    std::uint64_t address_of(const std::string& name) { // 0: none
+        const Bytes content = bytes();
+        const auto symbol = symbol_named(SpanSource(content), name);
+        return symbol ? symbol->address : 0;
+    }
     std::string at(std::uint64_t address) {
         const auto symbol = nearest_symbol(bytes(), address);
         return symbol ? symbol->name + "+" + std::to_string(symbol->offset) : "";
@@ -67,6 +76,33 @@ TEST_CASE("symbols at an address") {
     CHECK(file.at(~0ull) == "");
 }
 
+TEST_CASE("the address of a symbol") {
+    SymbolFile file;
+    file.add("first", 0x1100, 0x10);
+    file.add("twice", 0x1200, 0x10);
+    file.make_last(STB_LOCAL);
+    file.add("twice", 0x1300, 0x10);
+    file.add("local", 0x1400, 0x10);
+    file.make_last(STB_LOCAL);
+    file.add("local", 0x1440, 0x10);
+    file.make_last(STB_LOCAL);
+    file.add("data", 0x5450, 0x10, STT_OBJECT);
+    file.add("imported", 0x1500, 0, STT_FUNC, SHN_UNDEF);
+    file.add("thread", 0x10, 8, STT_TLS);
+    file.add("file.c", 0x1600, 0, STT_FILE);
+    file.add("chosen", 0x1700, 8, STT_GNU_IFUNC);
+    CHECK(file.address_of("first") == 0x1100);
+    CHECK(file.address_of("twice") == 0x1300); // a global one goes first
+    CHECK(file.address_of("local") == 0x1400); // of local ones the first
+    CHECK(file.address_of("data") == 0x5450);
+    for (const char* none : {"", "firs", "first1", "imported", "thread", "file.c", "irst"})
+        CHECK(file.address_of(none) == 0);
+    const Bytes bytes = file.bytes();
+    CHECK(symbol_named(SpanSource(bytes), "chosen")->indirect);
+    CHECK_FALSE(symbol_named(SpanSource(bytes), "first")->indirect);
+    CHECK(file.address_of(std::string(100'000, 'a')) == 0);
+}
+
 TEST_CASE("symbols of real files") {
     const UniqueFd library = open_program_file(TEST_SAMPLES "/deep/libelfdeep.so");
     std::uint64_t address = 0;
@@ -76,6 +112,7 @@ TEST_CASE("symbols of real files") {
     REQUIRE(address != 0);
     CHECK(nearest_symbol(library.get(), address)->offset == 0);
     CHECK(nearest_symbol(library.get(), address + 1)->offset == 1);
+    CHECK(symbol_named(FileSource(library.get(), "library"), "elf_sample_deep")->address == address);
     CHECK_FALSE(nearest_symbol(-1, address));
     // Stripped, nothing of its own exported there.
     CHECK_FALSE(nearest_symbol(open_program_file("/bin/true").get(), 0x3000));
@@ -86,7 +123,9 @@ TEST_CASE("hostile symbol tables") {
         SymbolFile file;
         file.add("name", 0x1100, 0x10);
         spoil(file);
-        return file.at(0x1100);
+        const std::string found = file.at(0x1100);
+        CHECK((found == "name+0") == (file.address_of("name") == 0x1100)); // both ways alike
+        return found;
     };
     CHECK(with([](auto&) {}) == "name+0");
     CHECK(with([](auto& f) { f.names[1] = '\n'; }) == "\\x0aame+0");
@@ -108,6 +147,9 @@ TEST_CASE("hostile symbol tables") {
     SymbolFile file;
     file.add("name", 0x1100, 0x10);
     Bytes bytes = file.bytes();
-    for (std::size_t size = 0; size < bytes.size(); size += 13)
-        nearest_symbol(std::span(bytes).first(size), 0x1100);
+    for (std::size_t size = 0; size < bytes.size(); size += 13) {
+        const auto part = std::span(bytes).first(size);
+        nearest_symbol(part, 0x1100);
+        symbol_named(SpanSource(part), "name");
+    }
 }
