@@ -87,11 +87,11 @@ TINYKVM_API int tinykvm_program_set(tinykvm_program *program, const char *option
                                     tinykvm_error *error);
 
 /* Gets what the program prints: `stream` is 1 for its stdout, 2 for its stderr. The bytes are not lines. Without it they
- * go to those of this process. Called on the thread that boots or calls. */
+ * go to those of this process. Called on the threads that boot and call, at once if those run at once. */
 typedef void (*tinykvm_output)(void *user, int stream, const char *bytes, size_t count);
 TINYKVM_API void tinykvm_program_output(tinykvm_program *program, tinykvm_output output, void *user);
-/* Gets a line for each remarkable thing that is no error, such as a refused access. Without it nobody is told. Called on
- * the thread that boots or calls. */
+/* Gets a line for each remarkable thing that is no error, such as a refused access. Without it nobody is told. Called as
+ * the one above. */
 typedef void (*tinykvm_log)(void *user, const char *line);
 TINYKVM_API void tinykvm_program_log(tinykvm_program *program, tinykvm_log log, void *user);
 
@@ -176,7 +176,7 @@ typedef struct tinykvm_outcome {
  * After an outcome other than TINYKVM_RETURNED a machine that is not ephemeral must be reset before its next call. */
 TINYKVM_API int tinykvm_call(tinykvm_machine *machine, uint64_t function, const tinykvm_argument *arguments,
                              size_t count, double seconds, tinykvm_outcome *outcome, tinykvm_error *error);
-/* Ends the call that is under way, or else the next one. Any thread may call this. */
+/* Ends the call that is under way, or else the next one before it begins. Any thread may call this. */
 TINYKVM_API void tinykvm_stop(tinykvm_machine *machine);
 /* Restores the machine to its image. Random values, the process number and the like are new in every restored machine. */
 TINYKVM_API int tinykvm_reset(tinykvm_machine *machine, tinykvm_error *error);

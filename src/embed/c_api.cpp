@@ -244,6 +244,7 @@ int tinykvm_host_call(tinykvm_machine* machine, unsigned number, tinykvm_host_fu
 int tinykvm_call(tinykvm_machine* machine, uint64_t function, const tinykvm_argument* arguments, size_t count,
                  double seconds, tinykvm_outcome* outcome, tinykvm_error* error) {
     return guarded(error, -1, [&] {
+        tinykvm_outcome& out = object_of(outcome, "outcome");
         constexpr std::size_t kMost = 14; // registers
         if (count > kMost)
             misuse(fmt::format("{} arguments: at most {} are possible", count, kMost));
@@ -252,7 +253,7 @@ int tinykvm_call(tinykvm_machine* machine, uint64_t function, const tinykvm_argu
         std::vector<Argument> all;
         for (std::size_t i = 0; i < count; ++i)
             all.push_back(argument_of(arguments[i], i + 1));
-        put_outcome(object_of(outcome, "outcome"), machine_of(machine).call(function, all, seconds));
+        put_outcome(out, machine_of(machine).call(function, all, seconds));
         return 0;
     });
 }

@@ -131,6 +131,13 @@ std::optional<Machine::FunctionCall> place(GuestVirt stack, GuestVirt function, 
     return call;
 }
 
+Outcome stopped() {
+    Outcome outcome;
+    outcome.kind = OutcomeKind::stopped;
+    outcome.message = "stopped by the host";
+    return outcome;
+}
+
 MachineEnv env_of(const World& world, bool trial) {
     MachineEnv env = world.env;
     env.options.trial = trial;
@@ -187,7 +194,10 @@ Outcome CallableMachine::call(std::uint64_t function, std::span<const Argument> 
     machine_->space().begin_call();
     Placed placed(machine_->space(), arguments);
     Outcome outcome;
-    if (const auto call = place(machine_->free_stack(), GuestVirt(function), arguments, placed)) {
+    if (stopper_.requested()) {
+        stopper_.clear();
+        outcome = stopped();
+    } else if (const auto call = place(machine_->free_stack(), GuestVirt(function), arguments, placed)) {
         outcome = run(*call, seconds);
     } else {
         outcome.kind = OutcomeKind::no_memory;
@@ -248,10 +258,7 @@ Outcome CallableMachine::outcome_of(LoopEnd end) const {
         outcome.message = "all threads of the program wait for what will never come";
         return outcome;
     case LoopEnd::timeout: outcome.kind = OutcomeKind::timed_out; return outcome;
-    case LoopEnd::requested:
-        outcome.kind = OutcomeKind::stopped;
-        outcome.message = "stopped";
-        return outcome;
+    case LoopEnd::requested: return stopped();
     default: break;
     }
     const Stop& stop = loop_.stop();

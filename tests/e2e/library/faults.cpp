@@ -176,7 +176,20 @@ TEST_CASE("another thread stops a call") {
     REQUIRE_FALSE(result);
     CHECK(result.fault().kind == TINYKVM_STOPPED);
     machine.reset();
-    CHECK(*machine.call(image().function<int()>("count")) == 201); // once is enough
+    CHECK(*machine.call(image().function<int()>("count")) == 201);
+}
+
+TEST_CASE("a stop between two calls ends the next one before it begins") {
+    for (const Kind kind : {Kind::keeps_state, Kind::ephemeral}) {
+        Machine machine(image(), kind);
+        const auto count = image().function<int()>("count");
+        machine.stop();
+        machine.stop();
+        const auto result = machine.call(count);
+        REQUIRE_FALSE(result);
+        CHECK(result.fault().kind == TINYKVM_STOPPED);
+        CHECK(*machine.call(count) == 201); // it needs no reset
+    }
 }
 
 TEST_CASE("a function that says it is ready goes on") {
