@@ -99,7 +99,10 @@ void FunctionProcess::assign(const FunctionProgram& program, CacheService& cache
         group_->limit(program.limits);
     send_text(control_.get(), protocol::Kind::jail, program.jail);
     for (const std::string& text :
-         {program.name + "\n" + program.after_restore + "\n" + std::string(program.kept ? protocol::kKept : ""),
+         {program.name + "\n" + program.after_restore + "\n" +
+              std::string(program.suspends ? protocol::kSuspends
+                          : program.kept   ? protocol::kKept
+                                           : ""),
           list_of(*program.snapshot), program.values, program.environment,
           (program.report_excess ? std::string(1, protocol::kReportExcess) : "") + program.ceilings})
         send_text(control_.get(), protocol::Kind::assign, text);
@@ -111,6 +114,17 @@ void FunctionProcess::assign(const FunctionProgram& program, CacheService& cache
     message.kind = protocol::Kind::cache;
     if (!protocol::send(control_.get(), message, socket.get()))
         throw_errno("give a process its way to the cache");
+    if (!program.suspends)
+        return;
+    message.kind = protocol::Kind::state;
+    if (!protocol::send(control_.get(), message, program.state))
+        throw_errno("give a process the state of its machine");
+}
+
+bool FunctionProcess::suspend(int file) {
+    protocol::Message message;
+    message.kind = protocol::Kind::suspend;
+    return protocol::send(control_.get(), message, file);
 }
 
 bool FunctionProcess::running() const {

@@ -31,6 +31,8 @@ struct FunctionProgram {
     GroupLimits limits{};       // of its control group
     std::string tenant{};       // it shares memory only with functions of this tenant
     bool kept = false;          // whether one machine keeps its state
+    bool suspends = false;      // whether that is saved when it is idle
+    int state = -1;             // then: the file where it was saved, or -1
 };
 
 class FunctionProcess {
@@ -59,6 +61,8 @@ public:
     int errors_fd() const { return errors_.get(); } // its stderr; non-blocking
     int pid_fd() const { return pid_fd_.get(); }    // readable when it has ended
     void stop() { control_.reset(); }               // it ends when its machines have
+    // Call before stop(): it saves its machine's state in this empty file, and then ends. False if it cannot be asked.
+    bool suspend(int file);
     void kill();
     // How it ended: "exited with status 7", "was killed by signal 11". Call after its end.
     std::string reap();

@@ -178,10 +178,17 @@ FunctionSettings function_settings(std::string_view manifest) {
                                            "one request at a time");
     else
         settings.concurrency = concurrency.value_or(settings.concurrency);
+    if (const json* suspend = child(scale, "suspend")) {
+        settings.suspend = flag(suspend, "function.scale.suspend");
+        if (settings.suspend && !settings.kept)
+            fail("function.scale.suspend", "absent unless function.ephemeral = false: a machine that is reset keeps "
+                                           "nothing that could be saved");
+    }
     for (const char* name : {"min", "max", "idle"})
-        if (settings.kept && child(scale, name))
+        if (settings.kept && child(scale, name) && !(settings.suspend && std::string_view(name) == "idle"))
             fail(fmt::format("function.scale.{}", name),
-                 "absent where function.ephemeral = false: function.scale.machines of them run all the time");
+                 "absent where function.ephemeral = false: function.scale.machines of them run all the time, or until "
+                 "they are suspended (function.scale.suspend, function.scale.idle)");
     const auto machines = whole(scale, "machines", 1, 64);
     if (machines && !settings.kept)
         fail("function.scale.machines", "absent unless function.ephemeral = false: function.scale.max is for machines "

@@ -38,7 +38,8 @@ struct Sticky {
 struct FunctionSettings {
     Scale scale;
     std::optional<TcpSettings> tcp; // nothing: HTTP
-    bool kept = false; // [function] ephemeral = false: machines that keep their state; scale.min and max: how many
+    bool kept = false;    // [function] ephemeral = false: machines that keep their state; scale.min and max: how many
+    bool suspend = false; // then: they are saved when they are idle
     unsigned concurrency = 32;        // then: connections that each of them serves at once
     Sticky sticky;                    // if there are several
     std::string after_restore;        // path; "": no hook

@@ -306,7 +306,8 @@ FunctionVersion::Facts FunctionTable::facts_of(const store::ServedFunction& func
     if (facts.kept = settings.kept; facts.kept) {
         // All of them run all the time, or none if that is not granted.
         facts.machines = facts.min == 0 ? facts.max : facts.min;
-        facts.min = facts.min > 0;
+        facts.suspends = settings.suspend;
+        facts.min = facts.min > 0 && !settings.suspend;
         facts.max = settings.concurrency;
     }
     facts.idle_ns = scale.idle_ns.value_or(defaults_.idle_ns);

@@ -49,6 +49,7 @@ public:
         Digest snapshot;           // at first: see WorkerPool::restore_from()
         unsigned min = 0, max = 1; // request machines
         bool kept = false;     // it has one machine, which keeps its state; `max`: connections that it serves at once
+        bool suspends = false; // then: when it is idle, its state is saved, and it goes on from there
         unsigned machines = 1; // such machines, each with a FunctionVersion; `machine`: which of them this is
         unsigned machine = 1;
         std::uint64_t idle_ns = 0; // before idle machines are stopped
@@ -63,6 +64,8 @@ public:
         }
     };
     using Others = std::vector<std::shared_ptr<FunctionVersion>>;
+    // Tells its machine's saved state from all others. A machine that was given other values begins anew.
+    std::string state_description() const;
     // `requests`: those of the function, if there are any yet. `others`: of the first of several machines.
     explicit FunctionVersion(Facts facts, std::shared_ptr<RequestRing> requests = nullptr, Others others = {})
         : facts_(std::move(facts)),
@@ -94,6 +97,7 @@ private:
     std::shared_ptr<RequestRing> requests_;
     // Guarded by the pool's mutex:
     std::optional<request::FunctionId> id_; // the scheduler's id; nothing: unknown to it
+    bool retired_ = false;                  // it is no longer routed to: what its machine keeps is not saved
     // Most of very many have neither, so they take the room of a pointer.
     std::unique_ptr<const std::string> last_failure_;
     std::unique_ptr<const Digest> later_snapshot_; // that its next process is restored from, in place of the first

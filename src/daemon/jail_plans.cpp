@@ -46,17 +46,29 @@ bool JailPlans::knows(const Digest& digest) {
     return not_needed || examinations_.knows(digest);
 }
 
+std::optional<tinykvm::Limits> JailPlans::machine_limits(const store::StoredSnapshot& snapshot,
+                                                         const std::vector<Ceilings>& ceilings) {
+    const auto facts = examinations_.of_stored(snapshot);
+    if (!facts) // its process will report the reason
+        return std::nullopt;
+    tinykvm::Limits limits = facts->limits;
+    for (const Ceilings& each : ceilings)
+        limits = limited_by(limits, each);
+    return limits;
+}
+
 GroupLimits JailPlans::limits_for(const store::StoredSnapshot& snapshot, const std::vector<Ceilings>& ceilings,
                                   unsigned machines) {
     if (!settings_.groups || !settings_.groups->usable())
         return {};
-    const auto facts = examinations_.of_stored(snapshot);
-    if (!facts) // its process will report the reason
-        return {};
-    tinykvm::Limits limits = facts->limits;
-    for (const Ceilings& each : ceilings)
-        limits = limited_by(limits, each);
-    return limits_of_process(limits.memory, limits.request_memory, machines);
+    const auto limits = machine_limits(snapshot, ceilings);
+    return limits ? limits_of_process(limits->memory, limits->request_memory, machines) : GroupLimits{};
+}
+
+std::uint64_t JailPlans::state_bytes_for(const store::StoredSnapshot& snapshot, const std::vector<Ceilings>& ceilings) {
+    constexpr std::uint64_t kBesideMemory = 64 << 20; // what describes it
+    const auto limits = machine_limits(snapshot, ceilings);
+    return kBesideMemory + (limits ? limits->memory : 0);
 }
 
 std::string JailPlans::plan_for(const store::StoredSnapshot& snapshot, const std::vector<Ceilings>& ceilings) {

@@ -30,12 +30,17 @@ public:
     // Limits of its process's control group with that many machines.
     GroupLimits limits_for(const store::StoredSnapshot& snapshot, const std::vector<Ceilings>& ceilings,
                            unsigned machines);
+    // The most that the saved state of its machine may take.
+    std::uint64_t state_bytes_for(const store::StoredSnapshot& snapshot, const std::vector<Ceilings>& ceilings);
     // Whether the functions above return without an examination.
     bool knows(const Digest& digest);
     jail::Mode mode() const { return settings_.mode; }
     ControlGroups* groups() const { return settings_.groups.get(); }
 
 private:
+    std::optional<tinykvm::Limits> machine_limits(const store::StoredSnapshot& snapshot,
+                                                  const std::vector<Ceilings>& ceilings);
+
     const JailSettings settings_;
     Examinations& examinations_;
 };

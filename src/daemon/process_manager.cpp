@@ -83,10 +83,13 @@ void ProcessManager::start_loop() {
         }
         if (ending_)
             return;
-        const Start start = to_start_.front();
+        Start start = to_start_.front();
         to_start_.pop_front();
-        if (!start.examined && !plans_.knows(start.snapshot)) {
-            to_examine_.push_back(start);
+        if (start.version->facts().suspends && !start.waited)
+            start.state = claim_state(*start.version, 0);
+        const bool must_wait = start.version->facts().suspends && !start.state && !start.waited;
+        if (must_wait || (!start.examined && !plans_.knows(start.snapshot))) {
+            to_examine_.push_back(std::move(start));
             behind_wanted_.notify_one();
             continue;
         }
@@ -100,6 +103,9 @@ std::variant<ProcessManager::Started, std::string> ProcessManager::started(const
     const FunctionVersion::Facts& facts = start.version->facts();
     Started out;
     try {
+        if (facts.suspends && !start.state)
+            return "the state of its machine is in use by a process that does not end";
+        const UniqueFd state = start.state ? start.state->open() : UniqueFd();
         out.snapshot = std::make_unique<store::StoredSnapshot>(store_, start.snapshot);
         const std::vector<Ceilings> ceilings = ceilings_from_text(facts.given->ceilings);
         const FunctionProgram program{.name = facts.name(),
@@ -113,7 +119,12 @@ std::variant<ProcessManager::Started, std::string> ProcessManager::started(const
                                       .jail = plans_.plan_for(*out.snapshot, ceilings),
                                       .limits = plans_.limits_for(*out.snapshot, ceilings, facts.kept ? 1 : facts.max),
                                       .tenant = facts.given->tenant,
-                                      .kept = facts.kept};
+                                      .kept = facts.kept,
+                                      .suspends = facts.suspends,
+                                      .state = state.get()};
+        out.state = start.state;
+        if (facts.suspends)
+            out.state_bytes = plans_.state_bytes_for(*out.snapshot, ceilings);
         out.process = spares_.take();
         try {
             out.process->assign(program, cache_);
@@ -125,6 +136,16 @@ std::variant<ProcessManager::Started, std::string> ProcessManager::started(const
         return error.what();
     }
     return out;
+}
+
+std::shared_ptr<store::SavedState> ProcessManager::claim_state(const FunctionVersion& version, int milliseconds) const {
+    try {
+        auto state = store::SavedState::claim(store_.shared_folder(),
+                                              store::SavedState::id_of(version.state_description()), milliseconds);
+        return state ? std::make_shared<store::SavedState>(*std::move(state)) : nullptr;
+    } catch (const HostError&) { // it is tried again, and then told
+        return nullptr;
+    }
 }
 
 // A separate queue: functions whose snapshots are known do not wait for those that must be examined first.
@@ -147,8 +168,13 @@ void ProcessManager::behind_loop() {
         lock.unlock();
         try {
             plans_.plan_for(store::StoredSnapshot(store_, start.snapshot), {});
+            // The one before it ends, here or in a daemon that this one takes over from.
+            constexpr int kPatienceMs = 30'000;
+            if (start.version->facts().suspends && !start.state)
+                start.state = claim_state(*start.version, kPatienceMs);
         } catch (const std::exception&) { // the start will report the reason
         }
+        start.waited = true;
         lock.lock();
         start.examined = true;
         to_start_.push_back(std::move(start));

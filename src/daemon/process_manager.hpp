@@ -16,6 +16,7 @@
 #include "src/daemon/request.hpp"
 #include "src/daemon/spare_processes.hpp"
 #include "src/request/scheduler.hpp"
+#include "src/store/snapshots/saved_state.hpp"
 
 namespace kvmserver::daemon {
 
@@ -24,6 +25,8 @@ public:
     struct Started {
         std::unique_ptr<store::StoredSnapshot> snapshot; // holds the snapshot in the store meanwhile
         std::unique_ptr<FunctionProcess> process;        // has been told what to serve
+        std::shared_ptr<store::SavedState> state;        // of a machine that can be suspended
+        std::uint64_t state_bytes = 0;                   // the most that it may take
     };
     // `done` is called once for each start(), on a thread of this object or within end(), with a process or the reason
     // why there is none. All arguments must outlive this object.
@@ -52,10 +55,14 @@ private:
         Digest snapshot;
         bool report_excess = false;
         bool examined = false; // its snapshot was examined, or cannot be
+        bool waited = false;   // for another process that has the state of its machine
+        std::shared_ptr<store::SavedState> state{};
     };
     void start_loop();
     void behind_loop();
     std::variant<Started, std::string> started(const Start& start);
+    // Of a machine that can be suspended: null while another process has it.
+    std::shared_ptr<store::SavedState> claim_state(const FunctionVersion& version, int milliseconds) const;
 
     store::Store& store_;
     CacheService& cache_;

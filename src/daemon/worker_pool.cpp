@@ -21,6 +21,8 @@ using request::Time;
 
 namespace {
 
+constexpr Time kLookAtState = 100'000'000; // see check_states()
+
 protocol::Message request_message(const Request& request) {
     protocol::Message message;
     message.kind = protocol::Kind::request;
@@ -56,9 +58,9 @@ std::string RequestLease::where_to_look() const {
 WorkerPool::WorkerPool(store::Store& store, CacheService& cache, LogStore& logs, Metrics& metrics,
                        std::uint64_t max_machines, std::uint64_t log_rate, JailSettings jail,
                        Examinations& examinations, std::function<void(Request&)> finished)
-    : logs_(logs), metrics_(metrics), finished_(std::move(finished)), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), scheduler_(max_machines), room_(protocol::kMaxInline),
-      outputs_(log_rate, [this](LogLine line) { logs_.add(std::move(line)); }),
+    : store_(store), logs_(logs), metrics_(metrics), finished_(std::move(finished)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), scheduler_(max_machines),
+      room_(protocol::kMaxInline), outputs_(log_rate, [this](LogLine line) { logs_.add(std::move(line)); }),
       manager_(store, cache, std::move(jail), examinations,
                [this](request::WorkerId worker, std::variant<ProcessManager::Started, std::string> result) {
                    Afterwards after;
@@ -112,6 +114,32 @@ void WorkerPool::do_afterwards(Afterwards after) {
     }
     for (const auto& request : after.finished)
         finished_(*request);
+    for (const Worker& worker : after.gone)
+        if (worker->state && (worker->suspending || worker->forgotten))
+            end_suspend(*worker);
+}
+
+// The next process of the machine waits for the state until `worker` is destroyed.
+void WorkerPool::end_suspend(RunningWorker& worker) {
+    LogLine line;
+    line.function = worker.version->facts().function;
+    line.version = worker.version->facts().version;
+    line.stream = "daemon";
+    try {
+        if (worker.forgotten)
+            return worker.state->forget();
+        if (worker.suspended) {
+            worker.state->commit();
+            line.text = "its machine is suspended";
+        } else {
+            worker.state->drop();
+            line.text = "the state of its machine was not saved; it goes on from the last one that was, or from its "
+                        "snapshot";
+        }
+    } catch (const std::exception& error) {
+        line.text = fmt::format("the state of its machine cannot be saved: {}", error.what());
+    }
+    logs_.add(std::move(line));
 }
 
 // An action may append more.
@@ -228,7 +256,8 @@ void WorkerPool::carry_out(const request::CloseMachine& close, Actions&, Afterwa
 // Busy machines end when they are clean: see on_ready().
 void WorkerPool::carry_out(const request::StopWorker& stop, Actions&, Afterwards& after) {
     RunningWorker& worker = *workers_.at(stop.worker);
-    if (const FunctionVersion::Facts& facts = worker.version->facts(); facts.kept)
+    if (const FunctionVersion::Facts& facts = worker.version->facts();
+        facts.kept && !suspend(worker, after) && (worker.ready || !facts.suspends))
         note(*worker.version,
              fmt::format("{} ends, and what it kept is lost",
                          facts.machines > 1 ? fmt::format("machine {}", facts.machine) : "its machine"),
@@ -238,6 +267,20 @@ void WorkerPool::carry_out(const request::StopWorker& stop, Actions&, Afterwards
         if (!machine->request)
             ::shutdown(machine->channel.get(), SHUT_WR);
     worker.process->stop();
+}
+
+// Asks it to save its machine's state before it ends.
+bool WorkerPool::suspend(RunningWorker& worker, Afterwards& after) {
+    if (!worker.state || !worker.ready || worker.broken || worker.version->retired_)
+        return false;
+    try {
+        worker.suspend_to = worker.state->begin();
+        worker.suspending = worker.process->suspend(worker.suspend_to.get());
+        not_later_than(now_ns() + kLookAtState);
+    } catch (const HostError& error) {
+        note(*worker.version, fmt::format("the state of its machine cannot be saved: {}", error.what()), after);
+    }
+    return worker.suspending;
 }
 
 void WorkerPool::carry_out(const request::KillWorker& kill, Actions&, Afterwards& after) {
@@ -360,6 +403,7 @@ void WorkerPool::adopt(const std::shared_ptr<FunctionVersion>& version) {
     {
         const std::lock_guard lock(mutex_);
         for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
+            machine->retired_ = false;
             if (machine->id_ || machine->facts().min != 0) // the scheduler need not know others before a request
                 schedule([&](Time now, Actions& out) { scheduler_.adopt(function_of(machine), now, out); }, after);
         });
@@ -372,10 +416,23 @@ void WorkerPool::retire(const std::shared_ptr<FunctionVersion>& version) {
     {
         const std::lock_guard lock(mutex_);
         for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
+            machine->retired_ = true;
             schedule([&](Time now, Actions& out) { scheduler_.retire(function_of(machine), now, out); }, after);
         });
     }
     do_afterwards(std::move(after));
+    if (version->facts().suspends)
+        for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) { forget_state(*machine); });
+}
+
+// What the machine of a version kept that is no longer live. If a process has it, that is done when it ends.
+void WorkerPool::forget_state(const FunctionVersion& version) {
+    try {
+        if (auto state = store::SavedState::claim(store_.shared_folder(),
+                                                  store::SavedState::id_of(version.state_description()), 0))
+            state->forget();
+    } catch (const HostError&) { // it is small, and replaced by the next one
+    }
 }
 
 void WorkerPool::restore_from(const std::shared_ptr<FunctionVersion>& version, const Digest& snapshot) {

@@ -45,10 +45,16 @@ struct RunningWorker {
     std::shared_ptr<FunctionVersion> version;
     std::unique_ptr<FunctionProcess> process;
     std::unique_ptr<store::StoredSnapshot> snapshot; // holds the snapshot in the store meanwhile
+    std::shared_ptr<store::SavedState> state;        // of a machine that can be suspended
+    std::uint64_t state_bytes = 0;                   // the most that it may take
     std::vector<std::shared_ptr<WorkerMachine>> machines;
-    bool ready = false;    // a machine has become ready
-    bool stopping = false; // takes no more requests
-    bool broken = false;   // killed for a protocol violation
+    bool ready = false;           // a machine has become ready
+    bool stopping = false;        // takes no more requests
+    bool broken = false;          // killed for a protocol violation
+    bool suspending = false;      // it saves its machine's state, and ends
+    tinykvm::UniqueFd suspend_to; // the file for that
+    bool suspended = false;       // it has
+    bool forgotten = false;       // its version is no longer live, so that no state is kept
     std::shared_ptr<Outputs::Source> output;
     std::string only_request; // the request that its output is attributed to
     std::string last_words;   // our own code's last line on its stderr
@@ -134,6 +140,8 @@ private:
         std::vector<Worker> gone; // destroyed then
     };
     void do_afterwards(Afterwards afterwards);
+    void end_suspend(RunningWorker& worker);
+    void forget_state(const FunctionVersion& version);
 
     // The mutex is held for all that follows, except for the threads' own functions.
     // worker_pool.cpp
@@ -149,6 +157,7 @@ private:
     void carry_out(const request::AddMachine& add, request::Actions& more, Afterwards& after);
     void carry_out(const request::CloseMachine& close, request::Actions& more, Afterwards& after);
     void carry_out(const request::StopWorker& stop, request::Actions& more, Afterwards& after);
+    bool suspend(RunningWorker& worker, Afterwards& after);
     void carry_out(const request::KillWorker& kill, request::Actions& more, Afterwards& after);
     void carry_out(const request::Assign& assign, request::Actions& more, Afterwards& after);
     void carry_out(const request::Refuse& refuse, request::Actions& more, Afterwards& after);
@@ -164,6 +173,7 @@ private:
     void watch_loop();
     void end_stragglers(request::Time now);
     void tick(request::Time now, Afterwards& after);
+    void check_states(request::Time now);
     void forget_unused(request::Time now, Afterwards& after);
     void not_later_than(request::Time when);
     void started(request::WorkerId id, ProcessManager::Started process, Afterwards& after);
@@ -181,6 +191,7 @@ private:
     void unwatch(int fd);
     void wake();
 
+    store::Store& store_;
     LogStore& logs_;
     Metrics& metrics_;
     const std::function<void(Request&)> finished_;

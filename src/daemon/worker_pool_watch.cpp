@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,8 +23,9 @@ namespace {
 
 constexpr Time kMillisecond = 1'000'000, kSecond = 1'000 * kMillisecond;
 constexpr Time kShortestTick = 20 * kMillisecond, kLongestTick = kSecond;
-constexpr Time kLookEvery = 10 * kSecond;  // for functions that nobody refers to
-constexpr Time kEndPatience = 5 * kSecond; // for workers to end when the daemon ends
+constexpr Time kLookEvery = 10 * kSecond;       // for functions that nobody refers to
+constexpr Time kEndPatience = 5 * kSecond;      // for workers to end when the daemon ends
+constexpr Time kSuspendPatience = 25 * kSecond; // longer, for those that save the state of a machine
 constexpr Time kLastTick = 100 * kMillisecond;
 
 } // namespace
@@ -95,16 +97,30 @@ void WorkerPool::tick(Time now, Afterwards& after) {
     Time next = 0;
     schedule([&](Time then, Actions& out) { next = scheduler_.tick(then, out); }, after);
     next_tick_ = std::min(next_tick_, std::max(next, now + kShortestTick));
+    check_states(now);
     if (now >= next_look_)
         forget_unused(now, after);
+}
+
+// A process that saves a state is not trusted with the disk.
+void WorkerPool::check_states(Time now) {
+    for (const auto& [id, worker] : workers_) {
+        if (!worker->suspending)
+            continue;
+        next_tick_ = std::min(next_tick_, now + kLastTick);
+        struct stat info {};
+        if (::fstat(worker->suspend_to.get(), &info) == 0 &&
+            static_cast<std::uint64_t>(info.st_size) > worker->state_bytes)
+            worker->process->kill();
+    }
 }
 
 void WorkerPool::end_stragglers(Time now) {
     if (end_ == 0)
         end_ = now + kEndPatience;
     next_tick_ = std::min(next_tick_, now + kLastTick);
-    if (now > end_)
-        for (const auto& [id, worker] : workers_)
+    for (const auto& [id, worker] : workers_)
+        if (now > (worker->suspending ? end_ + kSuspendPatience : end_))
             worker->process->kill();
 }
 
@@ -128,6 +144,8 @@ void WorkerPool::started(request::WorkerId id, ProcessManager::Started process, 
     worker->version = starting_.at(id);
     worker->process = std::move(process.process);
     worker->snapshot = std::move(process.snapshot);
+    worker->state = std::move(process.state);
+    worker->state_bytes = process.state_bytes;
     const FunctionVersion::Facts& facts = worker->version->facts();
     try {
         worker->output =
@@ -278,6 +296,8 @@ void WorkerPool::on_exit(const Worker& worker, Afterwards& after) {
     finish_output(*worker, after);
     const std::string how = worker->process->reap();
     const bool as_wanted = how == "exited with status 0";
+    worker->suspended = worker->suspending && as_wanted;
+    worker->forgotten = version.retired_;
     if (!ending_ && !(worker->stopping && as_wanted)) {
         version.last_failure_ =
             std::make_unique<const std::string>(worker->last_words.empty() ? "it " + how : worker->last_words);

@@ -6,10 +6,13 @@
 // Otherwise the daemon says what the process is to serve. Four `assign` messages carry files: the name and the hook's
 // path (one line each), the list of the snapshot's pieces, the hook's body, and the environment. Then `pieces` messages
 // bring the files of that list in its order, as many messages as needed. Then `cache` brings a socket
-// (cache_messages.hpp), or none if no page cache is available. After that the daemon sends one more socket, a channel,
-// for each request machine that it wants.
+// (cache_messages.hpp), or none if no page cache is available. For a machine that can be suspended, `state` follows
+// with the file of its saved state, or none. After that the daemon sends one more socket, a channel, for each request
+// machine that it wants.
 //
-// The process ends when its control socket is closed, a machine when its channel is.
+// The process ends when its control socket is closed, a machine when its channel is. `suspend`, with an empty file,
+// comes in place of another channel: once all channels are closed, the process saves its machine's state in that file,
+// and ends with status 0 if it has.
 //
 // Requests. A machine sends `ready` when it can take a request. It is then sent one `request` with the first bytes that
 // the program is to read. A request whose first bytes do not fit a message comes with a socket instead, and without
@@ -65,13 +68,17 @@ enum class Kind : std::uint8_t {
     cancel,
     examine_pieces,
     compress,
-    ending
+    ending,
+    state,
+    suspend
 };
 
 // Prefix of an assignment's ceilings: the process reports what its snapshot claims above them.
 inline constexpr char kReportExcess = '!';
 // Third line of an assignment: the channels are of one machine that keeps its state (src/runner/kept_machine.hpp).
 inline constexpr std::string_view kKept = "kept\n";
+// The same, and it can be suspended.
+inline constexpr std::string_view kSuspends = "suspends\n";
 
 inline constexpr char kFacts = 'f', kPressed = 'p', kNothing = 'n', kBadSnapshot = 'b', kFailed = 'e';
 

@@ -28,6 +28,7 @@
 #include "src/runner/kept_machine.hpp"
 #include "src/runner/request_machine.hpp"
 #include "src/runner/restored.hpp"
+#include "src/runner/saved_state.hpp"
 #include "src/setup/report.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
@@ -51,6 +52,8 @@ struct Assignment {
     std::vector<Ceilings> ceilings;       // limits on what it is granted
     bool report_excess = false;           // report what its snapshot claims above its ceilings
     bool kept = false;                    // one machine keeps its state
+    bool suspends = false;                // and it may be saved
+    UniqueFd state;                       // then: where it was saved; may be empty
 };
 
 // Returns nothing if the daemon closed the socket or only asked for the walls. Throws UserError.
@@ -93,7 +96,14 @@ std::optional<Assignment> receive_assignment(int control, const jail::Jail& jail
     assignment.environment = std::move(environment);
     assignment.ceilings = ceilings_from_text(ceilings.substr(report_excess ? 1 : 0));
     assignment.report_excess = report_excess;
-    assignment.kept = rest == protocol::kKept;
+    assignment.suspends = rest == protocol::kSuspends;
+    assignment.kept = assignment.suspends || rest == protocol::kKept;
+    if (assignment.suspends) {
+        auto state = protocol::receive(control, protocol::Wait::yes);
+        if (!state || state->message.kind != protocol::Kind::state)
+            return std::nullopt;
+        assignment.state = std::move(state->fd);
+    }
     return assignment;
 }
 
@@ -104,7 +114,7 @@ public:
           restored_(checked(SnapshotReader::open(
                         open_pieces_source(assignment_.list.get(), std::move(assignment_.pieces)), assignment_.name)),
                     std::make_shared<CacheClient>(std::move(assignment_.cache)), options_.machine,
-                    Restored::Sockets::none, hook(), std::move(ahead)) {
+                    Restored::Sockets::none, change(), std::move(ahead)) {
         if (restored_.image()->listeners.empty())
             throw UserError(ExitCode::failure, assignment_.name + ": its program does not listen");
         if (assignment_.after_restore.empty()) // otherwise that request brings the environment
@@ -146,6 +156,8 @@ public:
             kept_->end();
         if (kept.joinable())
             kept.join();
+        if (suspend_to_ && code_ == 0)
+            run_machine([this] { suspend(); });
         return code_;
     }
 
@@ -164,7 +176,9 @@ private:
     }
 
     // The snapshot may have been deployed under other ceilings, or have reached the store in another way.
-    SnapshotReader checked(SnapshotReader reader) const {
+    SnapshotReader checked(SnapshotReader reader) {
+        if (assignment_.suspends)
+            base_ = base_of(reader.state());
         const Claims claims = claims_of(reader.state());
         std::string text;
         for (const Ceilings& each : assignment_.ceilings)
@@ -181,7 +195,15 @@ private:
         return reader;
     }
 
-    Restored::Change hook() {
+    // What becomes of the snapshot's image before there are machines.
+    Restored::Change change() {
+        // Even one that changes nothing keeps large pages away, which cannot be saved.
+        if (assignment_.state)
+            return [this](const Setup& setup, const std::shared_ptr<MachineImage>& image) {
+                return resume_state(setup, *image, assignment_.state.get(), base_, assignment_.name, changed_);
+            };
+        if (assignment_.after_restore.empty() && assignment_.suspends)
+            return [](const Setup&, std::shared_ptr<MachineImage> image) { return image; };
         if (assignment_.after_restore.empty())
             return {};
         return [this](const Setup& setup, std::shared_ptr<MachineImage> image) {
@@ -201,6 +223,8 @@ private:
             if (fds[0].revents == 0)
                 continue;
             auto received = protocol::receive(options_.control.get(), protocol::Wait::no);
+            if (received && received->message.kind == protocol::Kind::suspend && assignment_.suspends)
+                suspend_to_ = std::move(received->fd);
             if (!received || received->message.kind != protocol::Kind::add_machine || !received->fd)
                 return std::nullopt;
             return std::move(received->fd);
@@ -208,8 +232,9 @@ private:
     }
 
     std::unique_ptr<KeptMachine> make_kept() {
-        auto machine = std::make_unique<KeptMachine>(restored_.setup(), restored_.image(), assignment_.name,
-                                                     ChannelConnections::First{begin_, restored_.hot_bytes()}, ports());
+        auto machine =
+            std::make_unique<KeptMachine>(restored_.setup(), restored_.image(), assignment_.name, assignment_.suspends,
+                                          ChannelConnections::First{begin_, restored_.hot_bytes()}, ports());
         if (options_.on_machine)
             options_.on_machine(assignment_.name, assignment_.environment);
         return machine;
@@ -234,6 +259,15 @@ private:
             if (!kept_->serve())
                 fail(1);
         });
+    }
+
+    void suspend() {
+        restored_.stop_filling();
+        auto machine = kept_->take_quiet();
+        if (!machine)
+            return fail(1);
+        save_state(restored_.setup(), std::move(*machine), restored_.image()->image, suspend_to_.get(), base_,
+                   changed_);
     }
 
     void serve(Thread& machine) {
@@ -284,6 +318,9 @@ private:
     const std::uint64_t begin_;
     const FunctionOptions options_;
     Assignment assignment_;
+    Digest base_;                // of saved states
+    std::vector<Frame> changed_; // frames of the image that differ from the snapshot, if its state was saved
+    UniqueFd suspend_to_;        // the file for its state, once that is wanted
     Restored restored_;
     WorkerStats stats_;
     std::atomic<bool> first_{true};

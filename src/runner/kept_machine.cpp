@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/capture/synthetic_request.hpp"
 #include "src/event_loop/overrun.hpp"
 #include "src/protocol/worker_messages.hpp"
 #include "src/setup/report.hpp"
@@ -33,8 +34,8 @@ std::uint64_t nanoseconds(double seconds) { return static_cast<std::uint64_t>(se
 } // namespace
 
 KeptMachine::KeptMachine(const Setup& setup, const std::shared_ptr<const MachineImage>& image, std::string name,
-                         ChannelConnections::First first, ChannelConnections::Ports ports)
-    : setup_(setup), name_(std::move(name)), listener_(image->listeners.front().id), first_(first),
+                         bool suspends, ChannelConnections::First first, ChannelConnections::Ports ports)
+    : setup_(setup), name_(std::move(name)), suspends_(suspends), listener_(image->listeners.front().id), first_(first),
       ports_(std::move(ports)), epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       loop_(EventLoop::Own::real, note_line, stop_), env_(env_of(setup)) {
     epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
@@ -71,25 +72,35 @@ bool KeptMachine::serve() {
     return end == LoopEnd::requested;
 }
 
+std::unique_ptr<Machine> KeptMachine::take_quiet() {
+    constexpr double kSeconds = 5;
+    stop_.clear();
+    if (settle(*machine_, loop_, kSeconds))
+        return std::move(machine_);
+    note_line(fmt::format("{}: it does not wait for connections, so its state cannot be saved", name_));
+    return nullptr;
+}
+
 // Reports the outcome of the requests in flight before their connections close.
 void KeptMachine::fail(LoopEnd how) {
-    constexpr const char* kLost = "what it kept is lost, and it starts again from its snapshot";
+    const char* const lost = suspends_ ? "what it kept since its state was last saved is lost"
+                                       : "what it kept is lost, and it starts again from its snapshot";
     request::Outcome outcome = request::Outcome::stopped;
     if (how == LoopEnd::stopped) {
         const Stop& stop = loop_.stop();
         outcome = request::Outcome::program_failed;
         if (stop.kind == StopKind::no_memory) {
             outcome = request::Outcome::out_of_memory;
-            note_line(fmt::format("{}: it took more than --max-main-memory; {}", name_, kLost));
+            note_line(fmt::format("{}: it took more than --max-main-memory; {}", name_, lost));
         } else if (stop.kind == StopKind::exited) {
-            note_line(fmt::format("{}: exited with status {}; {}", name_, stop.status, kLost));
+            note_line(fmt::format("{}: exited with status {}; {}", name_, stop.status, lost));
         } else {
             report_stop(name_, stop);
-            note_line(fmt::format("{}: {}", name_, kLost));
+            note_line(fmt::format("{}: {}", name_, lost));
         }
     } else if (how == LoopEnd::timeout) {
         outcome = outcome_of(loop_.overrun());
-        note_line(fmt::format("{}: a request {}; {}", name_, overrun_text(loop_.overrun(), setup_.env.limits), kLost));
+        note_line(fmt::format("{}: a request {}; {}", name_, overrun_text(loop_.overrun(), setup_.env.limits), lost));
     }
     failing_ = true;
     protocol::Message ending;

@@ -17,10 +17,10 @@ namespace kvmserver {
 
 class KeptMachine final : private Arrivals {
 public:
-    // `first`: told to the daemon with the first channel's readiness. `ports`: those of ChannelConnections. `setup`
-    // must outlive this object. Throws HostError, UserError.
+    // `suspends`: its state is saved now and then. `first`: told to the daemon with the first channel's readiness.
+    // `ports`: those of ChannelConnections. `setup` must outlive this object. Throws HostError, UserError.
     KeptMachine(const Setup& setup, const std::shared_ptr<const tinykvm::MachineImage>& image, std::string name,
-                ChannelConnections::First first, ChannelConnections::Ports ports);
+                bool suspends, ChannelConnections::First first, ChannelConnections::Ports ports);
     ~KeptMachine() override;
 
     // Any thread:
@@ -31,6 +31,9 @@ public:
     // On its own thread: serves until end() or stop(). Returns false if the program ended by itself; a line was
     // printed.
     bool serve();
+    // After serve() has returned true: the machine, once it waits for connections and has none, and no longer belongs
+    // to this object. Null if it does not get there within a few seconds; a line was printed.
+    std::unique_ptr<tinykvm::Machine> take_quiet();
 
 private:
     struct Channel {
@@ -50,6 +53,7 @@ private:
 
     const Setup& setup_;
     const std::string name_;
+    const bool suspends_;
     const std::uint32_t listener_;
     ChannelConnections::First first_;
     const ChannelConnections::Ports ports_;

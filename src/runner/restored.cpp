@@ -100,7 +100,9 @@ Restored::Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache
         use_large(*image_, *memory_, std::move(large.pages), large.at);
 }
 
-Restored::~Restored() {
+Restored::~Restored() { stop_filling(); }
+
+void Restored::stop_filling() {
     stop_ = true;
     stopper_.request();
     if (filler_.joinable())

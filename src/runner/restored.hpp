@@ -42,6 +42,8 @@ public:
     void fill_behind(std::function<void()> on_damage);
     // Replaces the cache that copies are requested from. Only while there are no other threads.
     void use_cache(std::shared_ptr<const PageCache> cache) { loader_->use_cache(std::move(cache)); }
+    // Waits until that thread has ended. Call it before anything else writes to the image.
+    void stop_filling();
     bool damaged() const { return damaged_; }
     // One line for each variable of Options::env that did not fit (set_late_env) and that the program will not see.
     const std::vector<std::string>& env_problems() const { return env_problems_; }

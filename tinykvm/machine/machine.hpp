@@ -236,7 +236,8 @@ public:
     // Quiescent clone only, without large pages: writes its changes into `memory`, its image, and returns the result as
     // the image of a machine like this one. Parts of `memory` need not be loaded yet. make_lazy() must be called again.
     // The image must have no other clones, and this machine must not be used afterwards.
-    std::shared_ptr<MachineImage> merge_into(std::shared_ptr<Image> memory) &&;
+    // Appends to `replaced`, if it is given, the frames of the result whose bytes are others than before.
+    std::shared_ptr<MachineImage> merge_into(std::shared_ptr<Image> memory, std::vector<Frame>* replaced = nullptr) &&;
     // For a machine that waits or has not run yet: continues as if this much later, so that waits expire. If its
     // monotonic clock pauses (MachineOptions::time), only waits for a time of day or of CLOCK_BOOTTIME do.
     void skip_time(std::uint64_t ns);

@@ -44,13 +44,18 @@ std::span<std::uint64_t> entries_at(std::byte* table) {
 
 } // namespace
 
-std::shared_ptr<MachineImage> Machine::merge_into(std::shared_ptr<Image> memory) && {
+std::shared_ptr<MachineImage> Machine::merge_into(std::shared_ptr<Image> memory, std::vector<Frame>* replaced) && {
     auto out = describe();
+    const auto replace = [&](Frame frame, std::span<const std::byte> page) {
+        memory->replace(frame, page);
+        if (replaced)
+            replaced->push_back(frame);
+    };
     for (const Frame frame : private_pages(ram_.host(GuestPhys(0)), ram_.image_frames()))
         if (const auto page = ram_.frame_bytes(frame);
             !memory->is_hole(frame) || !is_zero(page) ||
             !is_zero(memory->bytes().subspan(frame_address(frame).value, kPageSize)))
-            memory->replace(frame, page);
+            replace(frame, page);
 
     AddedFrames added(ram_);
     std::vector<Frame> tables;
@@ -64,7 +69,7 @@ std::shared_ptr<MachineImage> Machine::merge_into(std::shared_ptr<Image> memory)
     memory->grow(static_cast<std::uint32_t>(added.frames().size()));
     for (const Frame frame : added.frames())
         if (const auto page = ram_.frame_bytes(frame); !is_zero(page))
-            memory->replace(*added.of(frame), page);
+            replace(*added.of(frame), page);
     for (const Frame table : tables)
         for (std::uint64_t& entry : entries_at(memory->data() + frame_address(*added.of(table)).value)) {
             if (!pte::mapped(entry) || !added.has(pte::frame(entry)))

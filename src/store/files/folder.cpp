@@ -70,7 +70,7 @@ void Folder::make(const std::filesystem::path& path, FileLayer& layer) {
     if (!at)
         fail_open(errno, tinykvm::brief(path.native()));
     bool changed = false;
-    for (const char* name : {kChunks, kSnapshots, kFunctions, kUploads, kTmp, kLocks}) {
+    for (const char* name : {kChunks, kSnapshots, kFunctions, kUploads, kTmp, kLocks, kSavedStates}) {
         const int result = layer.mkdir(at.get(), name, kFolderMode);
         if (result < 0 && result != -EEXIST)
             fail_open(-result, tinykvm::brief((path / name).native()));

@@ -21,6 +21,7 @@ inline constexpr const char* kFunctions = "functions"; // <name>/function.json, 
 inline constexpr const char* kUploads = "uploads";     // <id>: bytes received so far
 inline constexpr const char* kTmp = "tmp";             // temporary files
 inline constexpr const char* kLocks = "locks";         // see pin.hpp
+inline constexpr const char* kSavedStates = "states";       // of suspended machines: saved_state.hpp
 inline constexpr const char* kBroken = "broken";       // altered chunks, moved here by verify
 inline constexpr const char* kSettings = "store.json"; // record: tokens, shared secrets
 inline constexpr const char* kIndex = "index.db";

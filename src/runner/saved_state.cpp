@@ -1,0 +1,51 @@
+#include "src/runner/saved_state.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/capture/random_state.hpp"
+#include "src/setup/report.hpp"
+#include "src/snapshot/metadata.hpp"
+#include "src/snapshot/state_file.hpp"
+#include "tinykvm/base/error.hpp"
+#include "tinykvm/machine/restore.hpp"
+
+namespace kvmserver {
+
+using namespace tinykvm;
+
+Digest base_of(const MachineState& snapshot) { return sha256(encode_metadata({{}, snapshot})); }
+
+std::shared_ptr<MachineImage> resume_state(const Setup& setup, const MachineImage& image, int file, const Digest& base,
+                                           const std::string& name, std::vector<Frame>& changed) {
+    const StateFile state(file, base, name + ": its saved state");
+    Image& memory = *image.image;
+    if (state.machine().frames < memory.frames())
+        throw UserError(ExitCode::bad_snapshot, name + ": its saved state: it has less memory than its snapshot");
+    memory.grow(state.machine().frames - memory.frames());
+    state.read_pages([&](Frame frame, std::span<const std::byte> page) { memory.replace(frame, page); });
+    std::vector<std::string> warnings;
+    auto resumed = from_state(state.machine(), image.image, *setup.policy, warnings);
+    for (const std::string& warning : warnings)
+        note_line(warning);
+    changed.assign(state.frames().begin(), state.frames().end());
+    return resumed;
+}
+
+std::uint64_t save_state(const Setup& setup, Machine&& machine, std::shared_ptr<Image> memory, int file,
+                         const Digest& base, std::vector<Frame> changed) {
+    // As after a hook (capture/after_restore.cpp).
+    const bool moved = machine.entropy_may_have_moved();
+    auto regions = machine.image().entropy;
+    const auto merged = std::move(machine).merge_into(std::move(memory), &changed);
+    if (moved)
+        find_random_state(*merged, "");
+    else
+        merged->entropy = std::move(regions);
+    std::ranges::sort(changed);
+    changed.erase(std::unique(changed.begin(), changed.end()), changed.end());
+    return write_state(file, base, to_state(*merged, setup.env, setup.program), merged->image->bytes(), changed,
+                       "save the state of a machine");
+}
+
+} // namespace kvmserver

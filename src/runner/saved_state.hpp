@@ -1,0 +1,29 @@
+// Suspends machines that keep their state, and resumes them.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/common/digest.hpp"
+#include "src/setup/setup.hpp"
+#include "tinykvm/machine/machine.hpp"
+
+namespace kvmserver {
+
+// What a saved state is relative to. The same for a snapshot and for one that was compressed anew.
+Digest base_of(const tinykvm::MachineState& snapshot);
+
+// The image of a machine that goes on from a saved state. `image` is that of the snapshot, with the memory that the
+// result takes over; no machine of it may be used. `changed`: the frames that differ from the snapshot, for
+// save_state(). Throws UserError (bad_snapshot) that begins with `name`, HostError.
+std::shared_ptr<tinykvm::MachineImage> resume_state(const Setup& setup, const tinykvm::MachineImage& image, int file,
+                                                    const Digest& base, const std::string& name,
+                                                    std::vector<tinykvm::Frame>& changed);
+
+// Writes the state of a machine that waits for connections and has none. `memory`: that of its image. `changed`: of the
+// image, by resume_state(), or empty. The machine must not be used afterwards. Returns the bytes of the file, which is
+// on the disk then. Throws HostError.
+std::uint64_t save_state(const Setup& setup, tinykvm::Machine&& machine, std::shared_ptr<tinykvm::Image> memory,
+                         int file, const Digest& base, std::vector<tinykvm::Frame> changed);
+
+} // namespace kvmserver
