@@ -71,6 +71,8 @@ void delete_token(Call& call);
 void metrics(Call& call);
 void live(Call& call);
 void invoke(Call& call);
+void suspend(Call& call);
+void resume(Call& call);
 void reload(Call& call);
 // logs.cpp
 void logs(Call& call);

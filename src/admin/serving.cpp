@@ -198,6 +198,18 @@ void invoke(Call& call) {
     call.reply_bytes(reply.status, reply.body, headers);
 }
 
+void suspend(Call& call) {
+    call.no_members();
+    const std::string& name = call.param("name");
+    call.reply(200, {{"name", name}, {"machines", call.api.control().suspend(name)}});
+}
+
+void resume(Call& call) {
+    call.no_members();
+    const std::string& name = call.param("name");
+    call.reply(200, {{"name", name}, {"machines", call.api.control().resume(name)}});
+}
+
 void reload(Call& call) {
     call.no_members();
     call.api.control().reload();

@@ -33,6 +33,8 @@ int kvmserver::cli::run_main(int argc, char** argv, const Actions& actions) {
         versions_command(),
         history_command(),
         rollback_command(),
+        suspend_command(),
+        resume_command(),
         traffic_command(),
         delete_command(),
         env_command(),

@@ -89,6 +89,13 @@ public:
     // store::NotFound if the function or version does not exist; all other failures are problems in the reply.
     virtual InvokeReply invoke(const InvokeRequest& request) = 0;
 
+    // Of a function whose machines may be suspended (function.scale.suspend): saves those that run, once their requests
+    // are done, and ends their processes; or starts them all. Returns how many. suspend() blocks until they are saved.
+    // Throws store::NotFound, store::Conflict if the function has no such machines, and UserError if one could not be
+    // saved or does not end.
+    virtual unsigned suspend(const std::string& function) = 0;
+    virtual unsigned resume(const std::string& function) = 0;
+
     // Before a function goes live with these addresses: makes sure that it can listen there. With `keep` they are kept
     // for it, for some seconds. Throws store::Conflict if one is taken, UserError if it cannot be had.
     virtual void claim(const std::string& function, const std::vector<ListenAddress>& addresses, bool keep) = 0;

@@ -339,6 +339,18 @@ std::shared_ptr<FunctionVersion> FunctionTable::make_version(FunctionVersion::Fa
     return std::make_shared<FunctionVersion>(std::move(facts), std::move(requests), std::move(others));
 }
 
+std::optional<std::vector<std::shared_ptr<FunctionVersion>>> FunctionTable::live(const std::string& function) const {
+    const std::lock_guard lock(mutex_);
+    const Place place = place_of(function);
+    if (!place)
+        return std::nullopt;
+    std::vector<std::shared_ptr<FunctionVersion>> versions;
+    for (const Share& share : place->shares)
+        if (share.version)
+            versions.push_back(share.version);
+    return versions;
+}
+
 std::shared_ptr<FunctionVersion> FunctionTable::version(const std::string& function, std::uint64_t version) {
     const std::lock_guard lock(mutex_);
     if (auto live = share_of(place_of(function).get(), version))

@@ -56,6 +56,8 @@ public:
     std::shared_ptr<FunctionVersion> version(const std::string& function, std::uint64_t version);
     // Percentage of the requests, by function and version.
     std::map<std::pair<std::string, std::uint64_t>, unsigned> shares() const;
+    // The live versions of a function; nothing if there is no such function.
+    std::optional<std::vector<std::shared_ptr<FunctionVersion>>> live(const std::string& function) const;
     // Of one version; nothing if it is not live.
     std::optional<unsigned> share(const std::string& function, std::uint64_t version) const;
     // Those that the table in use has.

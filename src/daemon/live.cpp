@@ -9,6 +9,8 @@
 #include <tuple>
 
 #include "src/daemon/service.hpp"
+#include "src/store/errors.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::daemon {
 
@@ -62,6 +64,35 @@ void join_machines(std::vector<VersionLive>& all) {
 }
 
 } // namespace
+
+std::vector<std::shared_ptr<FunctionVersion>> Service::suspending(const std::string& function) const {
+    auto versions = table_.live(function);
+    if (!versions)
+        throw store::NotFound(fmt::format("there is no function {}", tinykvm::brief(function)));
+    std::erase_if(*versions, [](const auto& version) { return !version->facts().suspends; });
+    if (versions->empty())
+        throw store::Conflict(
+            fmt::format("{} has no machine that can be suspended: it needs [function] ephemeral = false "
+                        "and [function.scale] suspend = true",
+                        function));
+    return *std::move(versions);
+}
+
+unsigned Service::suspend(const std::string& function) {
+    unsigned machines = 0;
+    for (const auto& version : suspending(function))
+        machines += pool_.suspend(version);
+    return machines;
+}
+
+unsigned Service::resume(const std::string& function) {
+    unsigned machines = 0;
+    for (const auto& version : suspending(function)) {
+        pool_.resume(version);
+        machines += version->facts().machines;
+    }
+    return machines;
+}
 
 std::vector<VersionLive> Service::live(bool running) const {
     std::vector<VersionLive> all = pool_.live();

@@ -50,6 +50,8 @@ public:
     std::shared_ptr<const CeilingsFile> ceilings() const override { return ceilings_.load(); }
     store::Store& store() override { return store_; }
     InvokeReply invoke(const InvokeRequest& request) override; // invoke.cpp
+    unsigned suspend(const std::string& function) override;    // live.cpp, as is:
+    unsigned resume(const std::string& function) override;
     void refresh() override;
     // To be called often: what is due now and then.
     void tick();
@@ -68,6 +70,7 @@ private:
     void finished(const http::RequestRecord& record) override;
     void refused(http::Refusal why) override;
     void finished(const TcpRecord& record);
+    std::vector<std::shared_ptr<FunctionVersion>> suspending(const std::string& function) const;
     bool read_table(bool anyhow);
     void read_certificates();
     static void count_outcome(VersionMetrics& m, request::Outcome outcome, const Request* request);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "tinykvm/base/error.hpp"
@@ -117,6 +118,11 @@ void WorkerPool::do_afterwards(Afterwards after) {
     for (const Worker& worker : after.gone)
         if (worker->state && (worker->suspending || worker->forgotten))
             end_suspend(*worker);
+    if (after.gone.empty())
+        return;
+    after.gone.clear();
+    { const std::lock_guard lock(mutex_); } // whoever waits looks before or after
+    gone_.notify_all();
 }
 
 // The next process of the machine waits for the state until `worker` is destroyed.
@@ -130,6 +136,8 @@ void WorkerPool::end_suspend(RunningWorker& worker) {
             return worker.state->forget();
         if (worker.suspended) {
             worker.state->commit();
+            if (worker.saved)
+                *worker.saved = true;
             line.text = "its machine is suspended";
         } else {
             worker.state->drop();
@@ -257,7 +265,7 @@ void WorkerPool::carry_out(const request::CloseMachine& close, Actions&, Afterwa
 void WorkerPool::carry_out(const request::StopWorker& stop, Actions&, Afterwards& after) {
     RunningWorker& worker = *workers_.at(stop.worker);
     if (const FunctionVersion::Facts& facts = worker.version->facts();
-        facts.kept && !suspend(worker, after) && (worker.ready || !facts.suspends))
+        facts.kept && !save_state(worker, after) && (worker.ready || !facts.suspends))
         note(*worker.version,
              fmt::format("{} ends, and what it kept is lost",
                          facts.machines > 1 ? fmt::format("machine {}", facts.machine) : "its machine"),
@@ -270,7 +278,7 @@ void WorkerPool::carry_out(const request::StopWorker& stop, Actions&, Afterwards
 }
 
 // Asks it to save its machine's state before it ends.
-bool WorkerPool::suspend(RunningWorker& worker, Afterwards& after) {
+bool WorkerPool::save_state(RunningWorker& worker, Afterwards& after) {
     if (!worker.state || !worker.ready || worker.broken || worker.version->retired_)
         return false;
     try {
@@ -423,6 +431,51 @@ void WorkerPool::retire(const std::shared_ptr<FunctionVersion>& version) {
     do_afterwards(std::move(after));
     if (version->facts().suspends)
         for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) { forget_state(*machine); });
+}
+
+unsigned WorkerPool::suspend(const std::shared_ptr<FunctionVersion>& version) {
+    constexpr std::chrono::seconds kPatience{60};
+    struct Ending {
+        std::weak_ptr<RunningWorker> worker;
+        std::shared_ptr<std::atomic<bool>> saved;
+    };
+    std::vector<Ending> ending;
+    Afterwards after;
+    {
+        const std::lock_guard lock(mutex_);
+        for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
+            for (const auto& [id, worker] : workers_)
+                if (worker->version == machine && (!worker->stopping || worker->suspending)) {
+                    if (!worker->saved)
+                        worker->saved = std::make_shared<std::atomic<bool>>(false);
+                    ending.push_back({worker, worker->saved});
+                }
+            schedule([&](Time now, Actions& out) { scheduler_.rest(function_of(machine), now, out); }, after);
+        });
+    }
+    do_afterwards(std::move(after));
+    const std::string name = version->facts().function;
+    std::unique_lock lock(mutex_);
+    if (!gone_.wait_for(lock, kPatience, [&] {
+            return std::ranges::all_of(ending, [](const Ending& each) { return each.worker.expired(); });
+        }))
+        throw UserError(ExitCode::unreachable,
+                        fmt::format("{} still has requests; it is suspended once they are done", name));
+    if (!std::ranges::all_of(ending, [](const Ending& each) { return each.saved->load(); }))
+        throw UserError(ExitCode::failure,
+                        fmt::format("the state of {} was not saved; see: kvmserver logs {}", name, name));
+    return static_cast<unsigned>(ending.size());
+}
+
+void WorkerPool::resume(const std::shared_ptr<FunctionVersion>& version) {
+    Afterwards after;
+    {
+        const std::lock_guard lock(mutex_);
+        for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
+            schedule([&](Time now, Actions& out) { scheduler_.wake(function_of(machine), now, out); }, after);
+        });
+    }
+    do_afterwards(std::move(after));
 }
 
 // What the machine of a version kept that is no longer live. If a process has it, that is done when it ends.

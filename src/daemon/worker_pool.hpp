@@ -7,6 +7,8 @@
 // worker_pool.cpp: requests and the scheduler's actions; worker_pool_watch.cpp: the pool's thread, and messages from
 // workers.
 #pragma once
+#include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -48,13 +50,14 @@ struct RunningWorker {
     std::shared_ptr<store::SavedState> state;        // of a machine that can be suspended
     std::uint64_t state_bytes = 0;                   // the most that it may take
     std::vector<std::shared_ptr<WorkerMachine>> machines;
-    bool ready = false;           // a machine has become ready
-    bool stopping = false;        // takes no more requests
-    bool broken = false;          // killed for a protocol violation
-    bool suspending = false;      // it saves its machine's state, and ends
-    tinykvm::UniqueFd suspend_to; // the file for that
-    bool suspended = false;       // it has
-    bool forgotten = false;       // its version is no longer live, so that no state is kept
+    bool ready = false;                       // a machine has become ready
+    bool stopping = false;                    // takes no more requests
+    bool broken = false;                      // killed for a protocol violation
+    bool suspending = false;                  // it saves its machine's state, and ends
+    tinykvm::UniqueFd suspend_to;             // the file for that
+    bool suspended = false;                   // it has
+    std::shared_ptr<std::atomic<bool>> saved; // set once its state is; nobody may ask
+    bool forgotten = false;                   // its version is no longer live, so that no state is kept
     std::shared_ptr<Outputs::Source> output;
     std::string only_request; // the request that its output is attributed to
     std::string last_words;   // our own code's last line on its stderr
@@ -97,6 +100,10 @@ public:
     void retire(const std::shared_ptr<FunctionVersion>& version);
     // The version's next process is restored from this snapshot; the one that runs goes on.
     void restore_from(const std::shared_ptr<FunctionVersion>& version, const Digest& snapshot);
+
+    // For a version whose machines may be suspended: Control::suspend() and resume().
+    unsigned suspend(const std::shared_ptr<FunctionVersion>& version);
+    void resume(const std::shared_ptr<FunctionVersion>& version);
 
     std::vector<VersionLive> live() const; // versions that have a worker or requests
     ProcessManager& processes() { return manager_; }
@@ -157,7 +164,7 @@ private:
     void carry_out(const request::AddMachine& add, request::Actions& more, Afterwards& after);
     void carry_out(const request::CloseMachine& close, request::Actions& more, Afterwards& after);
     void carry_out(const request::StopWorker& stop, request::Actions& more, Afterwards& after);
-    bool suspend(RunningWorker& worker, Afterwards& after);
+    bool save_state(RunningWorker& worker, Afterwards& after);
     void carry_out(const request::KillWorker& kill, request::Actions& more, Afterwards& after);
     void carry_out(const request::Assign& assign, request::Actions& more, Afterwards& after);
     void carry_out(const request::Refuse& refuse, request::Actions& more, Afterwards& after);
@@ -214,6 +221,7 @@ private:
     Outputs outputs_;        // destroyed before what its lines go to
     ProcessManager manager_; // destroyed before what it reports to
     std::thread watcher_;
+    std::condition_variable gone_; // a worker was destroyed; with the mutex
 };
 
 } // namespace kvmserver::daemon

@@ -88,6 +88,9 @@ public:
     void adopt(FunctionId function, Time now, Actions& out);
     // No more requests are routed to it. It finishes those it has, then its worker stops.
     void retire(FunctionId function, Time now, Actions& out);
+    // Its worker ends once it has no requests, although it is not idle for long. wake(): it starts without a request.
+    void rest(FunctionId function, Time now, Actions& out);
+    void wake(FunctionId function, Time now, Actions& out);
     // Removes a retired function. Returns false if it is not retired or still has workers or waiting requests.
     bool forget(FunctionId function);
 

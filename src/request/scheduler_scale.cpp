@@ -141,6 +141,23 @@ void Scheduler::worker_ending(WorkerId id, Time now) {
             mark_closing(*machine, now);
 }
 
+void Scheduler::rest(FunctionId id, Time now, Actions& out) {
+    Function& function = *functions_.at(id);
+    if (function.worker && function.queue.empty())
+        stop_worker(*function.worker, now, out);
+}
+
+void Scheduler::wake(FunctionId id, Time now, Actions& out) {
+    Function& function = *functions_.at(id);
+    if (function.worker || function.starting || function.retired || stopped_ || now < function.retry_at)
+        return;
+    function.last_used = now;
+    if (room()) {
+        ++machine_count_;
+        start(function, out);
+    }
+}
+
 // The worker never became ready: waiting requests are refused, and the next start is delayed.
 void Scheduler::start_failed(WorkerId id, Time now, Actions& out) {
     Worker& worker = *workers_.at(id);

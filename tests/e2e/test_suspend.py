@@ -1,4 +1,5 @@
 """[function.scale] suspend: a machine that keeps its state is saved when it is idle, and goes on from there."""
+import contextlib
 import itertools
 import os
 import pathlib
@@ -10,7 +11,7 @@ import time
 import harness
 import pytest
 from serving import gone, pid_of_listener
-from test_kept import KEPT, keeps, live, logged, node  # noqa: F401: fixtures
+from test_kept import KEPT, hold, keeps, live, logged, node, reply_on  # noqa: F401: fixtures
 
 IDLE = "0.2s"
 SUSPENDS = f'[function.scale]\nsuspend = true\nidle = "{IDLE}"\n'
@@ -193,3 +194,38 @@ def test_only_machines_that_keep_their_state_are_suspended(keeps, serve) -> None
     serve()
     refused = keeps(settings="[function.scale]\nsuspend = true\n", stays=False)
     assert refused.status == 2 and "function.scale.suspend" in refused.err and "ephemeral = false" in refused.err
+
+
+def test_by_command(keeps, store, serve) -> None:
+    daemon = serve()
+    assert keeps(settings=SUSPENDS.replace(IDLE, "1h")).status == 0
+    assert [daemon.text("keeps", "/count") for _ in range(2)] == ["1\n", "2\n"]
+    assert store.ok("suspend", "keeps") == "keeps: 1 machine suspended"
+    assert not daemon.processes() and len(states(store)) == 1
+    assert store.ok("suspend", "keeps") == "keeps: 0 machines suspended"
+    assert store.ok("resume", "keeps") == "keeps: 1 machine started"
+    harness.wait_until(lambda: "keeps v1" in daemon.processes(), "its machine runs")
+    assert daemon.text("keeps", "/count") == "3\n"
+    assert store.json("suspend", "keeps") == {"name": "keeps", "machines": 1}
+    assert daemon.text("keeps", "/count") == "4\n"
+
+
+def test_a_command_waits_for_requests(store, serve, node) -> None:
+    daemon = serve()
+    store.deploy_probe(node, "probe", settings=KEPT + SUSPENDS)
+    assert daemon.text("probe", "/count") == "1"
+    with contextlib.closing(hold(daemon, "probe", "/sleep/500")) as sleeps:
+        harness.wait_until(lambda: live(store, "probe")["in_flight"] == 1, "it is in the machine")
+        assert store.ok("suspend", "probe") == "probe: 1 machine suspended"
+        assert b"probe slept" in reply_on(sleeps)
+    assert daemon.text("probe", "/count") == "2"
+
+
+@pytest.mark.parametrize("command", ["suspend", "resume"])
+def test_commands_that_cannot_be(keeps, store, serve, command) -> None:
+    assert keeps().status == 0
+    serve()
+    for name, status, says in [("keeps", 5, "[function.scale] suspend = true"), ("nobody", 3, "nobody")]:
+        refused = store(command, name)
+        assert refused.status == status and says in refused.err and len(refused.said) == 1, refused
+    assert store(command).status == 2

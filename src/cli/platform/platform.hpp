@@ -26,6 +26,8 @@ Command describe_command();
 Command versions_command();
 Command history_command();
 Command rollback_command();
+Command suspend_command();
+Command resume_command();
 Command traffic_command();
 Command delete_command();
 Command env_command();

@@ -22,6 +22,8 @@ public:
     std::shared_ptr<const CeilingsFile> ceilings() const override { return std::make_shared<CeilingsFile>(); }
     store::Store& store() override { throw std::logic_error("the API has its own"); }
     daemon::InvokeReply invoke(const daemon::InvokeRequest&) override { return {}; }
+    unsigned suspend(const std::string&) override { return 1; }
+    unsigned resume(const std::string&) override { return 1; }
     void claim(const std::string&, const std::vector<ListenAddress>&, bool) override {}
     std::unique_ptr<daemon::FunctionProcess> take_spare() override { return nullptr; }
     void discard(std::unique_ptr<daemon::FunctionProcess>) override {}

@@ -49,6 +49,12 @@ public:
     void retire(FunctionId function) {
         step([&](Actions& out) { scheduler.retire(function, now, out); });
     }
+    void rest(FunctionId function) {
+        step([&](Actions& out) { scheduler.rest(function, now, out); });
+    }
+    void wake(FunctionId function) {
+        step([&](Actions& out) { scheduler.wake(function, now, out); });
+    }
     RequestId ask(FunctionId function) {
         const RequestId request{next_request_++};
         requests[request] = {.function = function, .refusal = {}, .machine = {}};

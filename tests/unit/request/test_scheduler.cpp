@@ -287,6 +287,41 @@ TEST_CASE("channels of one machine that keeps its state count as one, and the la
     CHECK(owner.wrong.empty());
 }
 
+TEST_CASE("a worker that is to rest ends after its requests; who is to wake starts without one") {
+    Owner owner(1);
+    const FunctionId function = owner.add({.max = 3, .idle_ns = 100 * kSecond, .queue = 8, .kept = true});
+    owner.rest(function); // nothing runs
+    CHECK(owner.workers.empty());
+    owner.wake(function);
+    const WorkerId worker = only_worker(owner);
+    owner.wake(function); // once is enough
+    CHECK(owner.workers.size() == 1);
+    start_all(owner);
+    const RequestId served = owner.ask(function);
+    CHECK(owner.requests[served].state == State::in_machine);
+    owner.rest(function);
+    CHECK(owner.workers[worker].stopped);
+    CHECK(owner.requests[served].state == State::in_machine);
+    const RequestId later = owner.ask(function); // of the next worker, for which there is no room yet
+    CHECK(owner.requests[later].state == State::waiting);
+    owner.ready(*owner.requests[served].machine);
+    CHECK(owner.requests[served].state == State::finished);
+    for (const MachineId id : owner.machines_in(MachineState::closing))
+        owner.gone(id);
+    owner.exits(worker, true);
+    CHECK(only_worker(owner) != worker);
+    start_all(owner);
+    CHECK(owner.requests[later].state == State::in_machine);
+    // There is no room for another function's machine.
+    const FunctionId other = owner.add({.max = 1, .idle_ns = kSecond, .queue = 8, .kept = true});
+    owner.wake(other);
+    CHECK(owner.workers.size() == 1);
+    owner.retire(other);
+    owner.wake(other);
+    CHECK(owner.workers.size() == 1);
+    CHECK(owner.wrong.empty());
+}
+
 TEST_CASE("a worker that is ending by itself gets no more requests; its successor starts once it has exited") {
     Owner owner;
     const FunctionId function = owner.add({.min = 1, .max = 3, .idle_ns = kSecond, .queue = 8, .kept = true});
