@@ -15,7 +15,7 @@
 namespace tinykvm {
 namespace {
 
-[[noreturn]] void bad(const char* what) {
+[[noreturn]] void refuse(const char* what) {
     throw UserError(ExitCode::bad_snapshot, std::string("snapshot: ") + what + "; build it again");
 }
 
@@ -113,24 +113,24 @@ PrivilegedPages::PrivilegedPages(const MachineImage& image, Image& memory)
     : image_(image), memory_(memory), taken_(memory.frames()) {
     const std::uint64_t* header = leaf_entry(memory, image.root, layout::kKernelImage);
     if (!header || pte::frame(*header) >= memory.frames())
-        bad("no guest kernel where one should be");
+        refuse("no guest kernel where one should be");
     memory.ensure(pte::frame(*header));
     std::memcpy(&kernel_, memory.data() + frame_address(pte::frame(*header)).value, sizeof(kernel_));
     const abi::KernelHeader& own = own_kernel().header;
     const std::uint64_t begin = kernel_.supervisor_begin, bytes = own_kernel().supervisor.size();
     if (kernel_.magic != abi::kKernelMagic || kernel_.version != abi::kVersion)
-        bad("no guest kernel where one should be");
+        refuse("no guest kernel where one should be");
     if (begin % kPageSize != 0 || !in_kernel(begin, bytes) || kernel_.supervisor_end != begin + bytes ||
         kernel_.hardware_entry - begin != own.hardware_entry - own.supervisor_begin ||
         kernel_.exception_stubs - begin != own.exception_stubs - own.supervisor_begin ||
         kernel_.exception_stride != own.exception_stride)
-        bad("its guest kernel has other code at CPL 0 than this kvmserver's");
+        refuse("its guest kernel has other code at CPL 0 than this kvmserver's");
     // hardware_entry writes to the slot with the rights of CPL 0, so the slot must be memory of the program.
     const std::uint64_t* slot = leaf_entry(memory, image.root, kernel_.entry_rip);
     constexpr std::uint64_t kProgram = pte::kUser | pte::kWrite | pte::kPresent;
     if (!in_kernel(kernel_.entry_rip, 8) || kernel_.entry_rip % kPageSize > kPageSize - 8 || !slot ||
         (*slot & kProgram) != kProgram || !in_kernel(kernel_.syscall_entry, kAfterMov + 1))
-        bad("its guest kernel has no sound entries");
+        refuse("its guest kernel has no sound entries");
     find(begin, begin + bytes);
     find(layout::kCpuTables, layout::kCpuTables + kvm::kCpuTablesBytes);
 }
@@ -142,11 +142,11 @@ void PrivilegedPages::find(std::uint64_t begin, std::uint64_t end) {
     const std::uint32_t prot = PROT_READ | (code ? PROT_EXEC : PROT_WRITE);
     if (region == image_.regions->end() || region->second.end != end || region->second.prot != prot ||
         region->second.flags != kRegionSupervisor || region->second.file)
-        bad("the CPL 0 pages of its guest kernel do not have a region of their own");
+        refuse("the CPL 0 pages of its guest kernel do not have a region of their own");
     for (std::uint64_t at = begin; at < end; at += kPageSize) {
         std::uint64_t* const entry = leaf_entry(memory_, image_.root, at);
         if (!entry || pte::frame(*entry) >= memory_.frames() || taken_[pte::frame(*entry)])
-            bad("pages of its guest kernel that run at CPL 0 are missing");
+            refuse("pages of its guest kernel that run at CPL 0 are missing");
         taken_[pte::frame(*entry)] = true;
         pages_.push_back({at, entry, pte::frame(*entry)});
     }
@@ -158,7 +158,7 @@ void PrivilegedPages::check(std::uint64_t at, std::uint64_t entry) const {
         return;
     const auto page = std::ranges::find(pages_, at, &Page::at);
     if (page == pages_.end())
-        bad(taken ? "its program could reach what decides what runs at CPL 0"
+        refuse(taken ? "its program could reach what decides what runs at CPL 0"
                   : "it has pages for CPL 0 that are not the guest kernel's");
 }
 
