@@ -1,5 +1,6 @@
 #include "src/admin/trial.hpp"
 
+#include "src/daemon/control.hpp"
 #include "src/daemon/function_settings.hpp"
 #include "src/daemon/health.hpp"
 #include "src/ops/manifest.hpp"
@@ -24,7 +25,8 @@ void try_out(Call& call, const Grants& grants, const TrialOf& trial) {
     candidate.examinations = &call.api.examinations();
     candidate.checked = &call.api.checked_chunks();
     candidate.ceilings = ceilings_text(grants.all());
-    candidate.tenant = trial.tenant;
+    const bool shares = candidate.control && candidate.control->shares_across_tenants();
+    candidate.tenant = shares ? "" : trial.tenant; // as its processes will have it
     // A version with a hook that is not activated may lack secrets so far: setting them requires the function to exist.
     if (trial.activate)
         candidate.after_restore = settings.after_restore;

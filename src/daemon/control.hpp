@@ -104,6 +104,8 @@ public:
     virtual void refresh() = 0;
     // A process for the trial of a version, ready for any; null: it has none to give. Throws HostError.
     virtual std::unique_ptr<FunctionProcess> take_spare() = 0;
+    // Whether functions of all tenants share copies of unpacked pages.
+    virtual bool shares_across_tenants() const = 0;
     // Ends such a process. Returns at once: what it has in memory is given back behind.
     virtual void discard(std::unique_ptr<FunctionProcess> process) = 0;
     // A version had this snapshot: removes it once nothing needs it. Returns at once.

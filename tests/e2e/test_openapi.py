@@ -167,6 +167,16 @@ def deploys(ask: Asker, snap: str, other: str) -> None:
     assert "pid" not in ask("GET", "/v1/live", status=200, token=tenant).json["live"][0]
 
 
+def suspends(ask: Asker, snap: str) -> None:
+    path = "/v1/functions/keeps"
+    ask("PUT", path, {"snapshot": snap, "manifest": {"function": {"ephemeral": False, "scale": {"suspend": True}}}}, 201)
+    assert ask("POST", path + "/resume", b"", 200).json == {"name": "keeps", "machines": 1}
+    ask("POST", path + "/invoke?path=/count", b"", 200)
+    assert ask("POST", path + "/suspend", b"", 200).json == {"name": "keeps", "machines": 1}
+    ask("POST", "/v1/functions/hello/suspend", b"", 409, "conflict")
+    ask("DELETE", path, status=200)
+
+
 def changes(ask: Asker) -> None:
     """Each with its condition, in a dry run where there is one."""
     path = "/v1/functions/hello"
@@ -285,6 +295,7 @@ def test_every_reply_is_as_described(ask, snaps, snapshots, program) -> None:
     uploads(ask, *snaps)
     snap, other = (ask.upload(data) for data in snaps)
     deploys(ask, snap, other)
+    suspends(ask, snap)
     changes(ask)
     serves(ask)
     refusals(ask)

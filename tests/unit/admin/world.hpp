@@ -26,6 +26,7 @@ public:
     unsigned resume(const std::string&) override { return 1; }
     void claim(const std::string&, const std::vector<ListenAddress>&, bool) override {}
     std::unique_ptr<daemon::FunctionProcess> take_spare() override { return nullptr; }
+    bool shares_across_tenants() const override { return false; }
     void discard(std::unique_ptr<daemon::FunctionProcess>) override {}
     void refresh() override;
     void superseded(const Digest& snapshot) override { dropped.push_back(snapshot); }
