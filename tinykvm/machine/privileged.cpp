@@ -159,7 +159,7 @@ void PrivilegedPages::check(std::uint64_t at, std::uint64_t entry) const {
     const auto page = std::ranges::find(pages_, at, &Page::at);
     if (page == pages_.end())
         refuse(taken ? "its program could reach what decides what runs at CPL 0"
-                  : "it has pages for CPL 0 that are not the guest kernel's");
+                     : "it has pages for CPL 0 that are not the guest kernel's");
 }
 
 void PrivilegedPages::put(std::span<const std::byte> content, std::uint64_t begin, std::uint64_t flags) {
