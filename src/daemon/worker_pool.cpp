@@ -445,7 +445,7 @@ unsigned WorkerPool::suspend(const std::shared_ptr<FunctionVersion>& version) {
         const std::lock_guard lock(mutex_);
         for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
             for (const auto& [id, worker] : workers_)
-                if (worker->version == machine && (!worker->stopping || worker->suspending)) {
+                if (worker->version == machine && worker->ready && (!worker->stopping || worker->suspending)) {
                     if (!worker->saved)
                         worker->saved = std::make_shared<std::atomic<bool>>(false);
                     ending.push_back({worker, worker->saved});
