@@ -12,7 +12,8 @@ namespace kvmserver {
 using namespace tinykvm;
 
 std::shared_ptr<MachineImage> after_restore(const Setup& setup, std::shared_ptr<MachineImage> image,
-                                            const std::string& path, const std::string& body) {
+                                            const std::string& path, const std::string& body,
+                                            std::vector<Frame>* changed) {
     EventLoop loop(EventLoop::Own::dry, note_line);
     const std::shared_ptr<Image> memory = image->image;
     auto machine = Machine::clone(setup.env, std::move(image), loop, ResetStrategy::working_set);
@@ -21,7 +22,7 @@ std::shared_ptr<MachineImage> after_restore(const Setup& setup, std::shared_ptr<
     // where they were, and no more of the image needs to be loaded.
     const bool moved = machine->entropy_may_have_moved();
     auto regions = machine->image().entropy;
-    auto merged = std::move(*machine).merge_into(memory);
+    auto merged = std::move(*machine).merge_into(memory, changed);
     if (!moved)
         merged->entropy = std::move(regions);
     else if (const std::string left_out = find_random_state(*merged, ""); !left_out.empty())

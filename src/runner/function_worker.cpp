@@ -208,7 +208,7 @@ private:
             return {};
         return [this](const Setup& setup, std::shared_ptr<MachineImage> image) {
             return after_restore(setup, std::move(image), assignment_.after_restore,
-                                 read_text(assignment_.values.get(), "the values of the function"));
+                                 read_text(assignment_.values.get(), "the values of the function"), &changed_);
         };
     }
 

@@ -133,6 +133,15 @@ def test_each_of_several_machines_has_its_own_state(keeps, store, serve) -> None
     assert everything.count(max(everything)) == 1 or max(everything) == len(tenants)
 
 
+def test_what_a_hook_changed_is_part_of_the_state(keeps, store, serve) -> None:
+    daemon = serve()
+    hook = '[function.hooks]\nafter-restore = "/count"\n'
+    assert keeps(settings=SUSPENDS + hook).status == 0
+    for number in range(2, 5):  # the hook's was the first
+        assert daemon.text("keeps", "/count") == f"{number}\n"
+        suspended(daemon, store, times=number - 1)
+
+
 def test_a_state_that_is_damaged_is_told_and_not_used(keeps, store, serve) -> None:
     daemon = serve()
     assert keeps(settings=SUSPENDS).status == 0
