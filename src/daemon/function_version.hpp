@@ -103,4 +103,12 @@ private:
     std::unique_ptr<const Digest> later_snapshot_; // that its next process is restored from, in place of the first
 };
 
+// Of a version: the one that it is known by, and those beside it.
+template <class Fn>
+void for_each_machine(const std::shared_ptr<FunctionVersion>& version, const Fn& fn) {
+    fn(version);
+    for (const auto& other : version->others())
+        fn(other);
+}
+
 } // namespace kvmserver::daemon

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 
 #include "tinykvm/base/error.hpp"
@@ -21,8 +20,6 @@ using request::Actions;
 using request::Time;
 
 namespace {
-
-constexpr Time kLookAtState = 100'000'000; // see check_states()
 
 protocol::Message request_message(const Request& request) {
     protocol::Message message;
@@ -38,14 +35,6 @@ protocol::Message request_message(const Request& request) {
     else if (::inet_pton(AF_INET6, request.client_ip.c_str(), message.address.data()) == 1)
         message.address_bytes = 16;
     return message;
-}
-
-// Of a version: the one that it is known by, and those beside it.
-template <class Fn>
-void for_each_machine(const std::shared_ptr<FunctionVersion>& version, const Fn& fn) {
-    fn(version);
-    for (const auto& other : version->others())
-        fn(other);
 }
 
 } // namespace
@@ -123,31 +112,6 @@ void WorkerPool::do_afterwards(Afterwards after) {
     after.gone.clear();
     { const std::lock_guard lock(mutex_); } // whoever waits looks before or after
     gone_.notify_all();
-}
-
-// The next process of the machine waits for the state until `worker` is destroyed.
-void WorkerPool::end_suspend(RunningWorker& worker) {
-    LogLine line;
-    line.function = worker.version->facts().function;
-    line.version = worker.version->facts().version;
-    line.stream = "daemon";
-    try {
-        if (worker.forgotten)
-            return worker.state->forget();
-        if (worker.suspended) {
-            worker.state->commit();
-            if (worker.saved)
-                *worker.saved = true;
-            line.text = "its machine is suspended";
-        } else {
-            worker.state->drop();
-            line.text = "the state of its machine was not saved; it goes on from the last one that was, or from its "
-                        "snapshot";
-        }
-    } catch (const std::exception& error) {
-        line.text = fmt::format("the state of its machine cannot be saved: {}", error.what());
-    }
-    logs_.add(std::move(line));
 }
 
 // An action may append more.
@@ -275,20 +239,6 @@ void WorkerPool::carry_out(const request::StopWorker& stop, Actions&, Afterwards
         if (!machine->request)
             ::shutdown(machine->channel.get(), SHUT_WR);
     worker.process->stop();
-}
-
-// Asks it to save its machine's state before it ends.
-bool WorkerPool::save_state(RunningWorker& worker, Afterwards& after) {
-    if (!worker.state || !worker.ready || worker.broken || worker.version->retired_)
-        return false;
-    try {
-        worker.suspend_to = worker.state->begin();
-        worker.suspending = worker.process->suspend(worker.suspend_to.get());
-        not_later_than(now_ns() + kLookAtState);
-    } catch (const HostError& error) {
-        note(*worker.version, fmt::format("the state of its machine cannot be saved: {}", error.what()), after);
-    }
-    return worker.suspending;
 }
 
 void WorkerPool::carry_out(const request::KillWorker& kill, Actions&, Afterwards& after) {
@@ -431,61 +381,6 @@ void WorkerPool::retire(const std::shared_ptr<FunctionVersion>& version) {
     do_afterwards(std::move(after));
     if (version->facts().suspends)
         for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) { forget_state(*machine); });
-}
-
-unsigned WorkerPool::suspend(const std::shared_ptr<FunctionVersion>& version) {
-    constexpr std::chrono::seconds kPatience{60};
-    struct Ending {
-        std::weak_ptr<RunningWorker> worker;
-        std::shared_ptr<std::atomic<bool>> saved;
-    };
-    std::vector<Ending> ending;
-    Afterwards after;
-    {
-        const std::lock_guard lock(mutex_);
-        for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
-            for (const auto& [id, worker] : workers_)
-                if (worker->version == machine && worker->ready && (!worker->stopping || worker->suspending)) {
-                    if (!worker->saved)
-                        worker->saved = std::make_shared<std::atomic<bool>>(false);
-                    ending.push_back({worker, worker->saved});
-                }
-            schedule([&](Time now, Actions& out) { scheduler_.rest(function_of(machine), now, out); }, after);
-        });
-    }
-    do_afterwards(std::move(after));
-    const std::string name = version->facts().function;
-    std::unique_lock lock(mutex_);
-    if (!gone_.wait_for(lock, kPatience, [&] {
-            return std::ranges::all_of(ending, [](const Ending& each) { return each.worker.expired(); });
-        }))
-        throw UserError(ExitCode::unreachable,
-                        fmt::format("{} still has requests; it is suspended once they are done", name));
-    if (!std::ranges::all_of(ending, [](const Ending& each) { return each.saved->load(); }))
-        throw UserError(ExitCode::failure,
-                        fmt::format("the state of {} was not saved; see: kvmserver logs {}", name, name));
-    return static_cast<unsigned>(ending.size());
-}
-
-void WorkerPool::resume(const std::shared_ptr<FunctionVersion>& version) {
-    Afterwards after;
-    {
-        const std::lock_guard lock(mutex_);
-        for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
-            schedule([&](Time now, Actions& out) { scheduler_.wake(function_of(machine), now, out); }, after);
-        });
-    }
-    do_afterwards(std::move(after));
-}
-
-// What the machine of a version kept that is no longer live. If a process has it, that is done when it ends.
-void WorkerPool::forget_state(const FunctionVersion& version) {
-    try {
-        if (auto state = store::SavedState::claim(store_.shared_folder(),
-                                                  store::SavedState::id_of(version.state_description()), 0))
-            state->forget();
-    } catch (const HostError&) { // it is small, and replaced by the next one
-    }
 }
 
 void WorkerPool::restore_from(const std::shared_ptr<FunctionVersion>& version, const Digest& snapshot) {

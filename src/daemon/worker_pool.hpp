@@ -5,7 +5,7 @@
 // requests survive the death of a process.
 //
 // worker_pool.cpp: requests and the scheduler's actions; worker_pool_watch.cpp: the pool's thread, and messages from
-// workers.
+// workers; worker_pool_suspend.cpp: machines that are saved.
 #pragma once
 #include <atomic>
 #include <condition_variable>
