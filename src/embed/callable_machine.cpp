@@ -188,8 +188,9 @@ Outcome CallableMachine::call(std::uint64_t function, std::span<const Argument> 
     refuse_within_call("tinykvm_call");
     if (!machine_->callable())
         throw UserError(ExitCode::usage, "tinykvm_call: the machine's last call did not return; reset it first");
-    if (!(seconds >= 0))
-        throw UserError(ExitCode::usage, "tinykvm_call: the limit of time is negative");
+    constexpr double kMostSeconds = 1e9;
+    if (!(seconds >= 0 && seconds <= kMostSeconds))
+        throw UserError(ExitCode::usage, "tinykvm_call: the limit of time is not from 0 to 1e9 seconds");
     check_counts(arguments);
     machine_->space().begin_call();
     Placed placed(machine_->space(), arguments);
