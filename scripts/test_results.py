@@ -22,9 +22,19 @@ def cases_of(path: pathlib.Path) -> list[ElementTree.Element] | None:
         return None
 
 
-def last_lines(path: pathlib.Path, count: int = 5) -> str:
+# What a sanitizer or the C++ library says first of what it found; the end of its report is the same every time.
+FOUND = re.compile(r"ERROR: \w+Sanitizer|WARNING: ThreadSanitizer|runtime error: |terminate called|Assertion .* failed")
+
+
+def why(path: pathlib.Path, found_lines: int = 12, last_lines: int = 5) -> str:
+    """The lines from what was found on, with its stack, then the log's last ones."""
     lines = path.read_text(errors="replace").splitlines() if path.exists() else []
-    return "\n".join("        " + line[:200] for line in lines[-count:])
+    chosen: set[int] = set(range(max(len(lines) - last_lines, 0), len(lines)))
+    first = next((number for number, line in enumerate(lines) if FOUND.search(line)), None)
+    if first is not None:
+        chosen |= set(range(first, min(first + found_lines, len(lines))))
+        chosen |= {number for number, line in enumerate(lines) if line.startswith("SUMMARY: ")}
+    return "\n".join("        " + lines[number][:200] for number in sorted(chosen))
 
 
 def main() -> int:
@@ -51,7 +61,7 @@ def main() -> int:
         if cases is None and status == "0":
             passed += 1
         elif status != "0" and not bad:
-            bad.append(f"{step}: ended with status {status}\n{last_lines(folder / f'{step}.log')}")
+            bad.append(f"{step}: ended with status {status}\n{why(folder / f'{step}.log')}")
         failed += bad
     for reason, count in skips.items():
         print(f"skipped {count:4}  {reason}")
