@@ -196,20 +196,21 @@ private:
     }
 
     // What becomes of the snapshot's image before there are machines.
-    Restored::Change change() {
-        // Even one that changes nothing keeps large pages away, which cannot be saved.
+    ImageChange change() {
         if (assignment_.state)
-            return [this](const Setup& setup, const std::shared_ptr<MachineImage>& image) {
-                return resume_state(setup, *image, assignment_.state.get(), base_, assignment_.name, changed_);
-            };
-        if (assignment_.after_restore.empty() && assignment_.suspends)
-            return [](const Setup&, std::shared_ptr<MachineImage> image) { return image; };
+            return {
+                .apply = [this](const Setup& setup, std::shared_ptr<MachineImage> image, std::vector<Frame>& changed) {
+                    return resume_state(setup, *image, assignment_.state.get(), base_, assignment_.name, changed);
+                }};
         if (assignment_.after_restore.empty())
             return {};
-        return [this](const Setup& setup, std::shared_ptr<MachineImage> image) {
-            return after_restore(setup, std::move(image), assignment_.after_restore,
-                                 read_text(assignment_.values.get(), "the values of the function"), &changed_);
-        };
+        return {.apply =
+                    [this](const Setup& setup, std::shared_ptr<MachineImage> image, std::vector<Frame>& changed) {
+                        return after_restore(setup, std::move(image), assignment_.after_restore,
+                                             read_text(assignment_.values.get(), "the values of the function"),
+                                             &changed);
+                    },
+                .makes_machines = true};
     }
 
     // The channel of the next machine that the daemon wants; nothing when this process is to end.
@@ -267,7 +268,7 @@ private:
         if (!machine)
             return fail(1);
         save_state(restored_.setup(), std::move(*machine), restored_.image()->image, suspend_to_.get(), base_,
-                   changed_);
+                   restored_.changed());
     }
 
     void serve(Thread& machine) {
@@ -318,9 +319,8 @@ private:
     const std::uint64_t begin_;
     const FunctionOptions options_;
     Assignment assignment_;
-    Digest base_;                // of saved states
-    std::vector<Frame> changed_; // frames of the image that differ from the snapshot, if its state was saved
-    UniqueFd suspend_to_;        // the file for its state, once that is wanted
+    Digest base_;         // of saved states
+    UniqueFd suspend_to_; // the file for its state, once that is wanted
     Restored restored_;
     WorkerStats stats_;
     std::atomic<bool> first_{true};

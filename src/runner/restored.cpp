@@ -24,7 +24,7 @@ namespace kvmserver {
 using namespace tinykvm;
 
 Restored::Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache, const Options& options,
-                   Sockets sockets, const Change& change, Ahead ahead) {
+                   Sockets sockets, ImageChange change, Ahead ahead) {
     require_guest_abi(reader, abi::kVersion);
     const MachineState state = reader.state();
     const std::string name = reader.path().string();
@@ -41,7 +41,7 @@ Restored::Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache
         return chunk;
     });
     LargeCopies large;
-    if (!change && loader_->caches())
+    if (!(change.apply && change.makes_machines) && loader_->caches())
         large = find_large(state.large_pages, loader_->cache());
     first_chunks_ = end = loader_->hot_chunks_without(large.hot);
 
@@ -85,11 +85,22 @@ Restored::Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache
     const std::string& program = setup_->program.path;
     env_problems_ = set_late_env(*image_, *memory_, options.env,
                                  copies_environment(program) ? program.substr(program.rfind('/') + 1) : "");
-    make_lazy(*image_, *memory_, setup_->env.kind.pvm_entry);
+    const bool shadow_paging = setup_->env.kind.pvm_entry;
+    if (change.apply && !change.makes_machines) {
+        const LargeContent content(*image_, state.large_pages);
+        image_ = change.apply(*setup_, std::move(image_), changed_);
+        if (content.same_in(*image_, changed_))
+            image_->large_pages = state.large_pages;
+        else
+            large = {};
+        make_lazy(*image_, *memory_, shadow_paging, loader_->end_of(first_chunks_));
+    } else {
+        make_lazy(*image_, *memory_, shadow_paging);
+    }
     loader_->map_cold_chunks();
-    if (change) {
-        image_ = change(*setup_, std::move(image_));
-        make_lazy(*image_, *memory_, setup_->env.kind.pvm_entry, loader_->end_of(first_chunks_));
+    if (change.apply && change.makes_machines) {
+        image_ = change.apply(*setup_, std::move(image_), changed_);
+        make_lazy(*image_, *memory_, shadow_paging, loader_->end_of(first_chunks_));
     }
     if (uses_dirty_bits(*setup_, options))
         clear_marks(*image_, *memory_);

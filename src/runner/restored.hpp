@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "src/event_loop/stop.hpp"
 #include "src/setup/setup.hpp"
@@ -15,13 +16,19 @@
 
 namespace kvmserver {
 
+// What becomes of the image before any other machine is made of it.
+struct ImageChange {
+    // What it returns, with the same memory, replaces the image. Appends to `changed` the frames whose bytes differ
+    // from the snapshot then. Empty: no change.
+    std::function<std::shared_ptr<tinykvm::MachineImage>(const Setup&, std::shared_ptr<tinykvm::MachineImage>,
+                                                         std::vector<tinykvm::Frame>& changed)>
+        apply;
+    bool makes_machines = false; // of the image, which must be ready for that; it gets no large pages then
+};
+
 class Restored {
 public:
     enum class Sockets { open, none }; // whether to open the sockets that the program listened on
-    // Called with the setup and the image before any machine is made. The image that it returns, with the same memory,
-    // replaces the first.
-    using Change =
-        std::function<std::shared_ptr<tinykvm::MachineImage>(const Setup&, std::shared_ptr<tinykvm::MachineImage>)>;
     // What can be prepared before the snapshot is known.
     struct Ahead {
         std::unique_ptr<Setup> setup; // by begin_restored()
@@ -29,7 +36,7 @@ public:
     };
     // Throws UserError, HostError.
     Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache, const Options& options, Sockets sockets,
-             const Change& change = {}, Ahead ahead = {});
+             ImageChange change = {}, Ahead ahead = {});
     ~Restored(); // stops the background loading
     Restored(const Restored&) = delete;
     Restored& operator=(const Restored&) = delete;
@@ -47,6 +54,8 @@ public:
     bool damaged() const { return damaged_; }
     // One line for each variable of Options::env that did not fit (set_late_env) and that the program will not see.
     const std::vector<std::string>& env_problems() const { return env_problems_; }
+    // Frames whose bytes differ from the snapshot since ImageChange::apply().
+    const std::vector<tinykvm::Frame>& changed() const { return changed_; }
     std::uint64_t hot_bytes() const { return hot_bytes_; } // bytes in memory before the first request
 
 private:
@@ -61,6 +70,7 @@ private:
     std::shared_ptr<SnapshotLoader> loader_;
     std::unique_ptr<Setup> setup_;
     std::shared_ptr<tinykvm::MachineImage> image_;
+    std::vector<tinykvm::Frame> changed_;
     std::atomic<bool> stop_{false}, damaged_{false};
     Stopper stopper_;
     std::thread filler_;

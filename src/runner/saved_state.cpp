@@ -23,12 +23,12 @@ std::shared_ptr<MachineImage> resume_state(const Setup& setup, const MachineImag
     if (state.machine().frames < memory.frames())
         throw UserError(ExitCode::bad_snapshot, name + ": its saved state: it has less memory than its snapshot");
     memory.grow(state.machine().frames - memory.frames());
-    state.read_pages([&](Frame frame, std::span<const std::byte> page) { memory.replace(frame, page); });
+    state.read_pages([&](Frame first, std::span<const std::byte> pages) { memory.replace(first, pages); });
     std::vector<std::string> warnings;
     auto resumed = from_state(state.machine(), image.image, *setup.policy, warnings);
     for (const std::string& warning : warnings)
         note_line(warning);
-    changed.assign(state.frames().begin(), state.frames().end());
+    changed.insert(changed.end(), state.frames().begin(), state.frames().end());
     return resumed;
 }
 

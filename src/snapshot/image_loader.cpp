@@ -72,11 +72,33 @@ std::uint32_t SnapshotLoader::end_of(std::size_t chunks) const {
 
 bool SnapshotLoader::loaded(std::uint32_t frame) const {
     const auto chunk = reader_.chunk_of(frame);
-    return !chunk || states_[*chunk].load(std::memory_order_acquire) == present;
+    return !chunk || left_out(frame) || states_[*chunk].load(std::memory_order_acquire) == present;
+}
+
+void SnapshotLoader::leave_out(std::uint32_t first, std::uint32_t count) {
+    if (left_out_.size() < first + std::size_t{count})
+        left_out_.resize(std::max<std::size_t>(reader_.state().frames, first + std::size_t{count}));
+    std::fill_n(left_out_.begin() + first, count, true);
+}
+
+std::vector<ChunkRun> SnapshotLoader::runs_of(const ChunkInfo& chunk) const {
+    if (left_out_.empty())
+        return chunk.runs;
+    std::vector<ChunkRun> runs;
+    for (const ChunkRun& run : chunk.runs)
+        for (std::uint32_t i = 0; i < run.count; ++i) {
+            if (left_out(run.first + i))
+                continue;
+            if (runs.empty() || runs.back().first + runs.back().count != run.first + i ||
+                runs.back().page + runs.back().count != run.page + i)
+                runs.push_back({.first = run.first + i, .count = 0, .page = run.page + i});
+            ++runs.back().count;
+        }
+    return runs;
 }
 
 void SnapshotLoader::load(std::uint32_t frame) {
-    if (const auto chunk = reader_.chunk_of(frame))
+    if (const auto chunk = reader_.chunk_of(frame); chunk && !left_out(frame))
         load_chunk(*chunk);
 }
 
@@ -112,7 +134,10 @@ void SnapshotLoader::fill(std::size_t number) {
     tinykvm::UniqueFd copy = copy_of(number);
     if (copy && chunk.hot)
         ++hot_from_cache_;
-    const auto longest = std::ranges::max_element(chunk.runs, {}, &ChunkRun::count);
+    const std::vector<ChunkRun> runs = runs_of(chunk);
+    if (runs.empty())
+        return;
+    const auto longest = std::ranges::max_element(runs, {}, &ChunkRun::count);
     bool map = maps_ && longest->count >= kWorthMapping;
     std::span<const std::byte> pages; // empty until unpacked
     if (!copy) {
@@ -129,7 +154,7 @@ void SnapshotLoader::fill(std::size_t number) {
             pages = reader_.unpack(number);
         image_.fill(run.first, pages.subspan(at, std::size_t{run.count} * tinykvm::kPageSize));
     };
-    for (const ChunkRun& run : chunk.runs)
+    for (const ChunkRun& run : runs)
         if (!map || &run != &*longest)
             put(run);
     if (!map)

@@ -26,6 +26,7 @@ public:
     void load(std::uint32_t frame) override;
     bool loaded(std::uint32_t frame) const override;
     bool is_hole(std::uint32_t frame) const override { return !reader_.chunk_of(frame); }
+    void leave_out(std::uint32_t first, std::uint32_t count) override;
     // Loads chunks [first, last) in the file's order, until `stop` is set.
     void load_chunks(std::size_t first, std::size_t last, const std::atomic<bool>& stop);
     // From now on, cold chunks are loaded by mapping files of the cache, which are created if necessary. After that
@@ -47,6 +48,9 @@ public:
 
 private:
     enum State : std::uint8_t { absent, loading, present, failed };
+    bool left_out(std::uint32_t frame) const { return frame < left_out_.size() && left_out_[frame]; }
+    // The runs of a chunk without frames that are left out.
+    std::vector<ChunkRun> runs_of(const ChunkInfo& chunk) const;
     void load_chunk(std::size_t chunk);
     void fill(std::size_t chunk);
     // Returns an empty descriptor when the cache has no copy. Call once for each chunk.
@@ -58,7 +62,8 @@ private:
     tinykvm::Image& image_;
     std::vector<std::atomic<std::uint8_t>> states_;
     std::size_t hot_ = 0;
-    std::once_flag asked_; // requests the copies of all hot chunks at once
+    std::vector<bool> left_out_; // by frame; empty if none is
+    std::once_flag asked_;       // requests the copies of all hot chunks at once
     std::vector<tinykvm::UniqueFd> hot_copies_;
     std::atomic<std::size_t> hot_from_cache_{0};
     std::mutex mutex_;

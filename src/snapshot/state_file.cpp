@@ -13,6 +13,7 @@
 #include "src/snapshot/metadata.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/guest_addr.hpp"
+#include "tinykvm/base/io_buffer.hpp"
 #include "tinykvm/base/read.hpp"
 #include "tinykvm/base/write.hpp"
 
@@ -131,18 +132,19 @@ StateFile::StateFile(int file, const Digest& base, std::string what) : file_(fil
 
 void StateFile::read_pages(const std::function<void(std::uint32_t, std::span<const std::byte>)>& fn) const {
     format::RunningChecksum sum;
-    std::vector<std::byte> pages;
+    IoBuffer buffer(std::min(kPagesAtOnce, frames_.size()) * kPageSize);
     std::uint64_t at = pages_at_;
     for (std::size_t done = 0; done < frames_.size();) {
-        const std::size_t now = std::min(kPagesAtOnce, frames_.size() - done);
-        pages.resize(now * kPageSize);
+        std::size_t run = 1;
+        while (run < kPagesAtOnce && done + run < frames_.size() && frames_[done + run] == frames_[done] + run)
+            ++run;
+        const auto pages = std::span(buffer).first(run * kPageSize);
         if (read_at(file_, at, pages, what_) != pages.size())
             bad("it is cut off");
         sum.add(pages);
-        for (std::size_t i = 0; i < now; ++i)
-            fn(frames_[done + i], std::span<const std::byte>(pages).subspan(i * kPageSize, kPageSize));
+        fn(frames_[done], pages);
         at += pages.size();
-        done += now;
+        done += run;
     }
     if (sum.finish() != pages_sum_)
         bad("its pages are damaged");

@@ -33,8 +33,9 @@ public:
     StateFile(int file, const Digest& base, std::string what);
     const tinykvm::MachineState& machine() const { return machine_; }
     std::span<const std::uint32_t> frames() const { return frames_; } // ascending, below machine().frames
-    // Calls fn for each page. If this throws, because the pages are damaged, what fn has done is worth nothing.
-    void read_pages(const std::function<void(std::uint32_t frame, std::span<const std::byte> page)>& fn) const;
+    // Calls fn for runs of pages, of frames from `first` on. If this throws, because the pages are damaged, what fn has
+    // done is worth nothing.
+    void read_pages(const std::function<void(std::uint32_t first, std::span<const std::byte> pages)>& fn) const;
 
 private:
     [[noreturn]] void bad(const std::string& why) const;

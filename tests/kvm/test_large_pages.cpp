@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <optional>
 
 #include "tests/kvm/world.hpp"
 #include "tinykvm/machine/large_pages.hpp"
@@ -33,6 +34,7 @@ struct Server {
     World world;
     std::shared_ptr<MachineImage> image;
     std::vector<GuestVirt> at;
+    std::optional<LargeContent> content; // what was there before there were large pages
 
     Server() : world(server_permissions()) {
         image = world.image_of("large");
@@ -57,6 +59,10 @@ struct Server {
             REQUIRE(offset == LargePages::kBytes);
             REQUIRE(large->add_any(file.get()));
         }
+        std::vector<LargePageState> places;
+        for (const GuestVirt page : at)
+            places.push_back({page.value, {}, {}});
+        content.emplace(*image, places);
         use_large(*image, *image->image, std::move(large), at);
     }
 };
@@ -114,6 +120,28 @@ TEST_CASE("what a program changes of a large page is its own, until the reset, a
                 reset();
             }
         }
+    }
+}
+
+TEST_CASE("an image that a machine was merged into has frames instead of large pages, and tells if they are others") {
+    for (std::uint32_t deed = 0; deed < kDeeds; ++deed) {
+        CAPTURE(deed);
+        Server server;
+        auto machine = Machine::clone(server.world.env, server.image, server.world.host, ResetStrategy::working_set);
+        ask(server, *machine, deed);
+        const auto memory = server.image->image;
+        server.image.reset();
+        std::vector<Frame> changed;
+        const auto merged = std::move(*machine).merge_into(memory, &changed);
+        machine.reset();
+        CHECK(server.content->same_in(*merged, changed) ==
+              (deed == kLook || deed == kForget || deed == kFault || deed == kHostReads));
+        if (deed == kUnmap || deed == kReplace)
+            continue; // it cannot look there any more
+        clear_marks(*merged, *memory);
+        const auto next = Machine::clone(server.world.env, merged, server.world.host, ResetStrategy::working_set);
+        const Reply frames{sum(0, 512, 0), sum(512, 7, 0), sum(1024, 512, 0), 0};
+        CHECK(ask(server, *next, kLook) == frames);
     }
 }
 

@@ -20,7 +20,7 @@ public:
     static constexpr Frame kChunk = 4;
     Loader(Image& image, std::span<const std::byte> bytes)
         : image_(image), bytes_(bytes), loaded_(bytes.size() / kPageSize / kChunk + 1),
-          file_(::memfd_create("parts", MFD_CLOEXEC)) {
+          left_out_(bytes.size() / kPageSize), file_(::memfd_create("parts", MFD_CLOEXEC)) {
         REQUIRE(::write(file_.get(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
     }
     void map() { maps_ = true; }
@@ -32,29 +32,36 @@ public:
         loaded_[chunk] = true;
         bool holes = false;
         for (Frame each = first; each < first + kChunk; ++each)
-            holes = holes || is_hole(each);
+            holes = holes || is_hole(each) || left_out(each);
         if (maps_ && !holes && chunk % 3 != 0 && parts_ < Image::kMaxParts) {
             ++parts_;
             image_.add_part({UniqueFd(::dup(file_.get())), std::uint64_t{first} * kPageSize, first, kChunk});
             return;
         }
         for (Frame each = first; each < first + kChunk; ++each)
-            if (!is_hole(each))
+            if (!is_hole(each) && !left_out(each))
                 image_.fill(each, page(each));
     }
-    bool loaded(Frame frame) const override { return is_hole(frame) || loaded_[frame / kChunk]; }
+    bool loaded(Frame frame) const override {
+        return is_hole(frame) || left_out(frame) || loaded_[frame / kChunk];
+    }
+    void leave_out(Frame first, std::uint32_t count) override {
+        for (Frame frame = first; frame < first + count && frame < left_out_.size(); ++frame)
+            left_out_[frame] = true;
+    }
     bool is_hole(Frame frame) const override {
         return frame >= bytes_.size() / kPageSize ||
                std::ranges::all_of(page(frame), [](std::byte b) { return b == std::byte{0}; });
     }
 
 private:
+    bool left_out(Frame frame) const { return frame < left_out_.size() && left_out_[frame]; }
     std::span<const std::byte> page(Frame frame) const {
         return bytes_.subspan(std::size_t{frame} * kPageSize, kPageSize);
     }
     Image& image_;
     std::span<const std::byte> bytes_;
-    std::vector<bool> loaded_;
+    std::vector<bool> loaded_, left_out_;
     UniqueFd file_;
     bool maps_ = false;
     std::size_t parts_ = 0;

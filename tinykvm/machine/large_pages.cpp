@@ -89,6 +89,22 @@ std::vector<Frame> frames_of_large(const MachineImage& image, GuestVirt at) {
     return frames;
 }
 
+LargeContent::LargeContent(const MachineImage& image, std::span<const LargePageState> pages) {
+    for (const LargePageState& page : pages)
+        frames_.emplace_back(page.at, frames_of_large(image, GuestVirt(page.at)));
+}
+
+bool LargeContent::same_in(const MachineImage& image, std::span<const Frame> changed) const {
+    std::vector<bool> other(image.image->frames());
+    for (const Frame frame : changed)
+        other[frame] = true;
+    LargeCandidates candidates(image);
+    return std::ranges::all_of(frames_, [&](const auto& page) {
+        return candidates.fits(page.first) && frames_of_large(image, page.first) == page.second &&
+               std::ranges::none_of(page.second, [&](Frame frame) { return other[frame]; });
+    });
+}
+
 void use_large(MachineImage& image, Image& memory, std::unique_ptr<LargePages> large, std::span<const GuestVirt> at) {
     for (std::size_t page = 0; page < at.size(); ++page) {
         std::uint64_t* upper = upper_entry(image, at[page]);

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "tinykvm/machine/machine.hpp"
@@ -30,6 +31,17 @@ std::vector<GuestVirt> large_candidates(const MachineImage& image);
 
 // The 512 frames of a candidate, in the order of their addresses.
 std::vector<Frame> frames_of_large(const MachineImage& image, GuestVirt at);
+
+// What an image has at the places of large pages when this object is made.
+class LargeContent {
+public:
+    LargeContent(const MachineImage& image, std::span<const LargePageState> pages);
+    // Whether another image with the same memory has the same there. `changed`: frames whose bytes are others.
+    bool same_in(const MachineImage& image, std::span<const Frame> changed) const;
+
+private:
+    std::vector<std::pair<GuestVirt, std::vector<Frame>>> frames_;
+};
 
 // Makes new machines use `large` instead of the frames at the candidates `at`: page i at at[i]. Call this after
 // make_lazy() and clear_marks(), before any clone is made.

@@ -233,9 +233,9 @@ public:
     // into an image only if all pages of its own image are loaded (no make_lazy()). The result has holes: pass it to
     // renumber(), which makes it compact.
     std::shared_ptr<MachineImage> into_image() &&;
-    // Quiescent clone only, without large pages: writes its changes into `memory`, its image, and returns the result as
-    // the image of a machine like this one. Parts of `memory` need not be loaded yet. make_lazy() must be called again.
-    // The image must have no other clones, and this machine must not be used afterwards.
+    // Quiescent clone only: writes its changes into `memory`, its image, and returns the result as the image of a
+    // machine like this one, without large pages. Parts of `memory` need not be loaded yet. make_lazy() must be called
+    // again. The image must have no other clones, and this machine must not be used afterwards.
     // Appends to `replaced`, if it is given, the frames of the result whose bytes are others than before.
     std::shared_ptr<MachineImage> merge_into(std::shared_ptr<Image> memory, std::vector<Frame>* replaced = nullptr) &&;
     // For a machine that waits or has not run yet: continues as if this much later, so that waits expire. If its

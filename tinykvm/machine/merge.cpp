@@ -57,6 +57,7 @@ std::shared_ptr<MachineImage> Machine::merge_into(std::shared_ptr<Image> memory,
             !is_zero(memory->bytes().subspan(frame_address(frame).value, kPageSize)))
             replace(frame, page);
 
+    const LargePages* const large = memory->large();
     AddedFrames added(ram_);
     std::vector<Frame> tables;
     space_.tables().for_each_table([&](Frame frame) { tables.push_back(frame); });
@@ -72,6 +73,10 @@ std::shared_ptr<MachineImage> Machine::merge_into(std::shared_ptr<Image> memory,
             replace(*added.of(frame), page);
     for (const Frame table : tables)
         for (std::uint64_t& entry : entries_at(memory->data() + frame_address(*added.of(table)).value)) {
+            if (const auto link = large ? large->link(entry) : std::nullopt) {
+                entry = *link; // the result has no large pages
+                continue;
+            }
             if (!pte::mapped(entry) || !added.has(pte::frame(entry)))
                 continue;
             const auto to = added.of(pte::frame(entry));

@@ -130,17 +130,19 @@ void Image::take_in(const ImagePart& part) {
         throw_errno("mmap image");
 }
 
-void Image::replace(std::uint32_t frame, std::span<const std::byte> page) {
-    ensure(frame);
+void Image::replace(std::uint32_t first, std::span<const std::byte> pages) {
+    const auto end = static_cast<std::uint32_t>(first + pages.size() / kPageSize);
+    if (loader_)
+        loader_->leave_out(first, end - first);
     {
         const std::lock_guard lock(mutex_);
-        const auto part = std::ranges::find_if(parts_, [&](const ImagePart& p) { return frame - p.first < p.count; });
-        if (part != parts_.end()) {
-            take_in(*part);
-            parts_.erase(part);
-        }
+        const auto others = std::ranges::partition(
+            parts_, [&](const ImagePart& part) { return part.first >= end || part.first + part.count <= first; });
+        for (const ImagePart& part : others)
+            take_in(part);
+        parts_.erase(others.begin(), others.end());
     }
-    std::memcpy(view_.data() + std::uint64_t{frame} * kPageSize, page.data(), kPageSize);
+    fill(first, pages);
 }
 
 void Image::give_back_prepared(std::uint32_t first) {

@@ -24,6 +24,8 @@ public:
     virtual void load(std::uint32_t frame) = 0;
     virtual bool loaded(std::uint32_t frame) const = 0;
     virtual bool is_hole(std::uint32_t frame) const = 0; // all zero: nothing to load
+    // From now on these frames count as loaded, and their bytes are left alone. Not while anything is being loaded.
+    virtual void leave_out(std::uint32_t first, std::uint32_t count) = 0;
 };
 
 inline constexpr int kMadvPopulateRead = 22, kMadvPopulateWrite = 23; // linux/mman.h since 5.14
@@ -56,9 +58,9 @@ public:
     bool fill(std::uint32_t first, std::uint32_t count, int file, std::uint64_t offset);
     // Appends zero frames. Only while the image is being restored, and if no existing clone will be used again.
     void grow(std::uint32_t count);
-    // Replaces a frame's bytes, whatever the loader has for it. Same conditions as grow(). A hole of the loader is
-    // still one for is_hole(). Throws what the loader throws.
-    void replace(std::uint32_t frame, std::span<const std::byte> page);
+    // Replaces the bytes of frames from `first` on, whatever the loader has for them. Same conditions as grow(), and
+    // nothing may be loading. A hole of the loader is still one for is_hole().
+    void replace(std::uint32_t first, std::span<const std::byte> pages);
     // Frees the prefaulted memory from frame `first` on. Nothing may have been filled there yet.
     void give_back_prepared(std::uint32_t first);
 

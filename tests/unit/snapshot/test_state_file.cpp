@@ -56,9 +56,10 @@ TEST_CASE("a saved state is read as it was written") {
     CHECK(encode_metadata({{}, state.machine()}) == encode_metadata({{}, sample_state(kFrames)}));
     CHECK(std::vector(state.frames().begin(), state.frames().end()) == kChanged);
     std::vector<std::uint32_t> seen;
-    state.read_pages([&](std::uint32_t frame, std::span<const std::byte> page) {
-        seen.push_back(frame);
-        REQUIRE(std::ranges::equal(page, std::span(written.memory).subspan(frame * kPageSize, kPageSize)));
+    state.read_pages([&](std::uint32_t first, std::span<const std::byte> pages) {
+        for (std::size_t i = 0; i < pages.size() / kPageSize; ++i)
+            seen.push_back(static_cast<std::uint32_t>(first + i));
+        REQUIRE(std::ranges::equal(pages, std::span(written.memory).subspan(first * kPageSize, pages.size())));
     });
     CHECK(seen == kChanged);
 }
