@@ -33,7 +33,13 @@ void ProcessManager::start(request::WorkerId worker, std::shared_ptr<const Funct
                            const Digest& snapshot, bool report_excess) {
     const std::lock_guard lock(mutex_);
     to_start_.push_back({worker, std::move(version), snapshot, report_excess});
+    starting_from_.insert(snapshot);
     start_wanted_.notify_one();
+}
+
+bool ProcessManager::starts_from(const Digest& snapshot) const {
+    const std::lock_guard lock(mutex_);
+    return starting_from_.contains(snapshot);
 }
 
 void ProcessManager::set_ahead(std::uint64_t bytes) {
@@ -96,6 +102,7 @@ void ProcessManager::start_loop() {
         lock.unlock();
         done_(start.worker, started(start));
         lock.lock();
+        starting_from_.extract(start.snapshot);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <variant>
@@ -39,6 +40,8 @@ public:
     // Not after end(). `report_excess`: the process reports what its snapshot claims above its ceilings.
     void start(request::WorkerId worker, std::shared_ptr<const FunctionVersion> version, const Digest& snapshot,
                bool report_excess);
+    // Whether a start of this snapshot has been asked for and has not opened it yet.
+    bool starts_from(const Digest& snapshot) const;
     // Sets how much image memory spare processes prepare.
     void set_ahead(std::uint64_t bytes);
     // For a trial: a spare process, or a new one. The spare is not replaced before discard(). Throws HostError.
@@ -69,7 +72,8 @@ private:
     JailPlans plans_;
     const Done done_;
     SpareProcesses spares_;
-    std::mutex mutex_; // guards the following
+    mutable std::mutex mutex_; // guards the following
+    std::multiset<Digest> starting_from_;
     std::deque<Start> to_start_, to_examine_;
     std::vector<std::unique_ptr<FunctionProcess>> discarded_; // killed
     std::condition_variable start_wanted_, behind_wanted_;

@@ -54,9 +54,9 @@ void keep(const Pressed& pressed, int file) {
 } // namespace
 
 Recompressor::Recompressor(std::filesystem::path store, Examiner examiner, Examinations& examinations,
-                           std::function<void(const std::string&)> note)
-    : path_(std::move(store)), examiner_(std::move(examiner)), examinations_(examinations), note_(std::move(note)),
-      pause_(kShortestPause) {}
+                           std::function<bool(const Digest&)> is_unused, std::function<void(const std::string&)> note)
+    : path_(std::move(store)), examiner_(std::move(examiner)), examinations_(examinations),
+      is_unused_(std::move(is_unused)), note_(std::move(note)), pause_(kShortestPause) {}
 
 Recompressor::~Recompressor() { stop(); }
 
@@ -129,7 +129,8 @@ void Recompressor::loop() {
 }
 
 void Recompressor::round(store::Store& store) {
-    std::erase_if(superseded_, [&](const Digest& digest) { return store::remove_snapshot(store, digest); });
+    std::erase_if(superseded_,
+                  [&](const Digest& digest) { return is_unused_(digest) && store::remove_snapshot(store, digest); });
     const std::int64_t version = store.data_version();
     if (version == seen_ && !again_)
         return;

@@ -23,9 +23,10 @@ namespace kvmserver::daemon {
 class Recompressor {
 public:
     // `note` gets a line about each snapshot that stays as it is because of an error, on this object's thread.
-    // `examinations` outlives this object.
+    // `is_unused` is asked on that thread, too, whether nothing will be restored from a snapshot that no version has
+    // any more; it may throw. `examinations` outlives this object.
     Recompressor(std::filesystem::path store, Examiner examiner, Examinations& examinations,
-                 std::function<void(const std::string&)> note);
+                 std::function<bool(const Digest&)> is_unused, std::function<void(const std::string&)> note);
     ~Recompressor();
     Recompressor(const Recompressor&) = delete;
     Recompressor& operator=(const Recompressor&) = delete;
@@ -34,7 +35,8 @@ public:
     void stop(); // ends the process under way
     // Something may have been deployed. Any thread; returns at once.
     void look();
-    // Removes the snapshot, which a version had, once no process has it open. Any thread; returns at once.
+    // Removes the snapshot, which a version had, once it is unused and no process has it open. Any thread; returns at
+    // once.
     void superseded(const Digest& snapshot);
 
 private:
@@ -47,6 +49,7 @@ private:
     const std::filesystem::path path_;
     const Examiner examiner_;
     Examinations& examinations_;
+    const std::function<bool(const Digest&)> is_unused_;
     const std::function<void(const std::string&)> note_;
 
     std::mutex mutex_; // guards the next three
@@ -57,7 +60,7 @@ private:
     // Of the thread.
     std::int64_t seen_ = -1;      // Store::data_version
     std::set<Digest> failed_;     // not tried again before the next start
-    std::set<Digest> superseded_; // removed once no process has them open
+    std::set<Digest> superseded_; // removed once they are unused and no process has them open
     bool again_ = false;          // something could not be done now
     std::chrono::seconds pause_;  // before what could not be done is tried again
     std::thread thread_;

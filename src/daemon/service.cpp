@@ -153,8 +153,13 @@ Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd>
       tcp_sockets_(std::move(tcp_sockets), [](const std::string& line) { log_line("kvmserver: " + line); }),
       tcp_(tcp_sockets_, pool_, front_.places(), [this](std::string_view host) { return table_.passing(host); },
            {[this](const TcpRecord& record) { finished(record); }, [this](http::Refusal why) { refused(why); }}),
-      recompressor_(options_.store, {.mode = options_.jail.mode}, *options_.examinations,
-                    [](const std::string& line) { log_line("kvmserver: " + line); }) {
+      recompressor_(
+          options_.store, {.mode = options_.jail.mode}, *options_.examinations,
+          [this](const Digest& snapshot) {
+              read_table(false); // it may still name the snapshot
+              return !pool_.starts_from(snapshot);
+          },
+          [](const std::string& line) { log_line("kvmserver: " + line); }) {
     if (!listening_)
         throw_errno("dup listening socket");
     std::tie(address_, port_) = address_of(listening.get());

@@ -390,6 +390,8 @@ void WorkerPool::restore_from(const std::shared_ptr<FunctionVersion>& version, c
     });
 }
 
+bool WorkerPool::starts_from(const Digest& snapshot) const { return manager_.starts_from(snapshot); }
+
 bool WorkerPool::quiet() const {
     const std::lock_guard lock(mutex_);
     return scheduler_.quiet();

@@ -114,6 +114,8 @@ public:
     std::uint64_t max_machines() const { return scheduler_.max_machines(); }
     // Whether no request waits or is in a machine.
     bool quiet() const;
+    // Whether a process is about to be restored from this snapshot.
+    bool starts_from(const Digest& snapshot) const;
 
 private:
     using Machine = std::shared_ptr<WorkerMachine>;

@@ -85,6 +85,30 @@ def test_it_is_live_at_once_and_smaller_later(store, serve, large) -> None:
     assert "stays as large" not in daemon.err
 
 
+def test_cold_starts_find_their_snapshot_while_it_is_replaced(store, serve, large) -> None:
+    """With two functions: the change of one sent the daemon to remove what it had just replaced for the other."""
+    daemon = serve()
+    names = ["one", "two"]
+    for name in names:
+        folder = manifest(store.folder / name, large)
+        with open(folder / "kvmserver.toml", "a") as file:
+            file.write('[function.scale]\nidle = "1ms"\n')
+        deploy(store, folder)
+    hurried = {digest(version(store, name)) for name in names}
+    starts = 0
+
+    def answered_and_replaced() -> bool:
+        nonlocal starts
+        for name in names:
+            reply = daemon.ask(name, "/")
+            assert reply.status == 200, (starts, reply, daemon.err)
+            starts += 1
+        return not hurried & snapshots_of(store)
+
+    harness.wait_until(answered_and_replaced, "all are compressed anew", harness.PATIENCE * 20)
+    assert starts > 30
+
+
 def test_a_daemon_that_is_killed_meanwhile_loses_nothing(store, large) -> None:
     daemon = Daemon(store)
     with contextlib.closing(daemon):
