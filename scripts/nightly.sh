@@ -130,7 +130,7 @@ all_steps() {
         tests/e2e/test_hosts.py tests/e2e/test_isolation.py tests/e2e/test_library.py --quick
     # AMD's SVM, emulated, with more programs than scripts/test.sh has time for.
     EMULATED_LIMIT=6000 nightly amd-e2e 6000 emulated_e2e amd "$results/amd-e2e.xml" \
-        c-epoll,c-epoll-dynamic,c-thread,rust-tokio-multi,node-http tests/e2e
+        c-epoll,c-epoll-dynamic,c-thread,rust-tokio-multi,node-http tests/e2e --nightly
     # A hardware host whose CPU has no XSAVE.
     nightly amd-without-xsave 1500 emulated_machine amd "$results/amd-without-xsave.xml" --cpu max,+svm,+npt,-xsave
     # A machine that ended oddly leaves no trace in the next.

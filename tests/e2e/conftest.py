@@ -22,7 +22,8 @@ SOME = {"c-epoll", "rust-tokio-multi", "python-http", "node-http", "deno-serve"}
 def pytest_addoption(parser) -> None:
     parser.addoption("--modes", default="", help="only these, as bare,run,run-e,snaprun-e,snaprun-e-t2")
     parser.addoption("--programs", default="", help="only these, as c-epoll,node-http")
-    parser.addoption("--emulated", action="store_true", help="only what the emulated host has the time for")
+    parser.addoption("--emulated", action="store_true", help="only what scripts/test.sh has the time for in the emulated host")
+    parser.addoption("--nightly", action="store_true", help="with --emulated: also what only scripts/nightly.sh has the time for")
     parser.addoption("--quick", action="store_true", help="fewer programs, fewer requests")
 
 
@@ -49,7 +50,7 @@ def chosen_programs(config) -> list[dict]:
 
 def pytest_configure(config) -> None:
     config.addinivalue_line("markers", "bare: needs no kvmserver")
-    config.addinivalue_line("markers", "emulated: runs in the emulated hardware host too")
+    config.addinivalue_line("markers", "emulated(nightly=False): runs in the emulated hardware host too; by scripts/nightly.sh only")
 
 
 def params_of(item) -> dict:
@@ -68,7 +69,9 @@ def pytest_collection_modifyitems(config, items) -> None:
         unwanted = set(harness.programs()) - set(config.getoption("programs").split(","))
         deselect(config, items, lambda item: params_of(item).get("name") not in unwanted)
     if config.getoption("emulated"):
-        deselect(config, items, lambda item: item.get_closest_marker("emulated"))
+        nightly = config.getoption("nightly")
+        marks = {item: item.get_closest_marker("emulated") for item in items}
+        deselect(config, items, lambda item: marks[item] and (nightly or not marks[item].kwargs.get("nightly")))
     if harness.KVMSERVER.exists():
         return
     missing = pytest.mark.skip(reason=f"there is no {harness.KVMSERVER}")

@@ -61,7 +61,7 @@ def reply_on(client: socket.socket) -> bytes:
     return reply.read()
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_it_counts_on_from_request_to_request(keeps, serve) -> None:
     assert keeps("warmup = 0\n").status == 0 and keeps(name="forgets", stays=False).status == 0
     daemon = serve()  # after the deploys: emulated hosts have no libcurl
@@ -133,7 +133,7 @@ def test_long_bodies_and_websockets_beside_each_other(store, serve, node) -> Non
         assert daemon.text("probe", "/meet/2") == "met\n" and waits.recv(1000).startswith(b"HTTP/1.1 200 ")
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_what_is_above_its_concurrency_waits(store, keeps, serve) -> None:
     assert keeps(settings="[function.scale]\nconcurrency = 2\n").status == 0
     daemon = serve()
@@ -160,7 +160,7 @@ def test_an_end_of_the_program_begins_anew_and_says_what_is_lost(store, serve, n
     assert logged(store, "probe", "exited with status 3; what it kept is lost, and it starts again from its snapshot")
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_a_request_that_computes_for_ever_ends_with_its_machine(keeps, serve, store) -> None:
     limit = max(1, int(harness.SLOWNESS))  # both must be there before the first one's time is over
     assert keeps(f"max-request-time = {limit}\n").status == 0

@@ -88,7 +88,7 @@ def test_a_function_makes_the_host_use_little_more_than_it_may_have(store, measu
 
 
 @needs_v2
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_a_process_of_a_function_has_a_control_group_with_its_limits(store, serve) -> None:
     deploy(store, "hoards", *LIMITS, at_start=4)
     daemon = serve("--threads", "1", "--cgroup", "strict")
@@ -111,7 +111,7 @@ def test_a_process_of_a_function_has_a_control_group_with_its_limits(store, serv
 
 
 @needs_v2
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_a_process_that_overruns_its_group_is_ended_and_told_of(store, serve) -> None:
     deploy(store, "hoards")
     daemon = serve("--threads", "1")

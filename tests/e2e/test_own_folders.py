@@ -17,7 +17,7 @@ def run(script: str, *options: str, cwd: str = "/") -> harness.Ended:
     return kvmserver("run", *readable, *options, *harness.LIMITS, PYTHON, "-c", script, cwd=cwd)
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 @pytest.mark.parametrize("mode", [RUN_E, SNAPRUN_E, SNAPRUN_E2], ids=lambda mode: mode.name)
 def test_each_invocation_finds_what_the_boot_left(start, mode: Mode) -> None:
     server = start(own_server(mode), mode, "--check-reset")

@@ -212,7 +212,7 @@ def test_hostile_instructions_end_the_program_only(how: str) -> None:
     assert ended.status == 139 or (how == "port" and ended.status == 1 and "port 0x80" in ended.error), ended
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_memory_limit() -> None:
     ended = kvmserver("run", "--allow-all", "--max-main-memory", "256", *harness.LIMITS, *guest("boot")["argv"], "memory")
     assert ended.status in (1, 23, 134, 137, 139), ended

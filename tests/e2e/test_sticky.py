@@ -32,7 +32,7 @@ def all_run(daemon, version: int = 1) -> None:
     harness.wait_until(lambda: {name for name in machines_of(daemon) if f" v{version} " in name} == wanted, "all run")
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_tenants_by_header_keep_to_their_machine(keeps, serve) -> None:
     assert keeps(settings=BY_HEADER).status == 0
     daemon = serve()  # after the deploy: emulated hosts have no libcurl
@@ -55,7 +55,7 @@ def test_a_header_says_the_same_to_the_next_version(keeps, serve) -> None:
     assert [count(daemon, tenant)[0] for tenant in "abcdefghijklmnop"] == before and max(before) > 1
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_a_cookie_brings_clients_back(keeps, serve) -> None:
     assert keeps(settings=SCALE).status == 0
     daemon = serve()

@@ -40,7 +40,7 @@ def test_it_counts_on_after_it_was_suspended(keeps, store, serve) -> None:
     assert not logged(store, "keeps", "is lost")
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_it_survives_a_restart(keeps, store, serve) -> None:
     assert keeps(settings=SUSPENDS.replace(IDLE, "1h")).status == 0
     daemon = serve()

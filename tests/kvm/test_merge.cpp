@@ -42,9 +42,7 @@ public:
             if (!is_hole(each) && !left_out(each))
                 image_.fill(each, page(each));
     }
-    bool loaded(Frame frame) const override {
-        return is_hole(frame) || left_out(frame) || loaded_[frame / kChunk];
-    }
+    bool loaded(Frame frame) const override { return is_hole(frame) || left_out(frame) || loaded_[frame / kChunk]; }
     void leave_out(Frame first, std::uint32_t count) override {
         for (Frame frame = first; frame < first + count && frame < left_out_.size(); ++frame)
             left_out_[frame] = true;

@@ -136,11 +136,11 @@ void Image::replace(std::uint32_t first, std::span<const std::byte> pages) {
         loader_->leave_out(first, end - first);
     {
         const std::lock_guard lock(mutex_);
-        const auto others = std::ranges::partition(
-            parts_, [&](const ImagePart& part) { return part.first >= end || part.first + part.count <= first; });
-        for (const ImagePart& part : others)
-            take_in(part);
-        parts_.erase(others.begin(), others.end());
+        const auto touched = std::partition(parts_.begin(), parts_.end(), [&](const ImagePart& part) {
+            return part.first >= end || part.first + part.count <= first;
+        });
+        std::for_each(touched, parts_.end(), [this](const ImagePart& part) { take_in(part); });
+        parts_.erase(touched, parts_.end());
     }
     fill(first, pages);
 }
