@@ -18,25 +18,25 @@ using tinykvm::kPageSize;
 
 namespace {
 
-constexpr std::uint32_t kFrames = 600;
+constexpr std::uint32_t kStateFrames = 600;
 const std::vector<std::uint32_t> kChanged = [] {
     std::vector<std::uint32_t> frames{0, 1, 7};
     for (std::uint32_t frame = 100; frame < 500; ++frame)
         frames.push_back(frame);
-    frames.push_back(kFrames - 1);
+    frames.push_back(kStateFrames - 1);
     return frames;
 }();
 
 struct Written {
     TempFolder folder;
-    Bytes memory = make_memory(kFrames);
+    Bytes memory = make_memory(kStateFrames);
     Digest base = sha256("base");
     std::filesystem::path path = folder / "state";
     tinykvm::UniqueFd open(int flags = O_RDONLY) const {
         return tinykvm::UniqueFd(::open(path.c_str(), flags | O_CLOEXEC, 0600));
     }
     std::uint64_t size =
-        write_state(open(O_RDWR | O_CREAT | O_EXCL).get(), base, sample_state(kFrames), memory, kChanged, "write");
+        write_state(open(O_RDWR | O_CREAT | O_EXCL).get(), base, sample_state(kStateFrames), memory, kChanged, "write");
     // Reads all of it.
     Outcome read(const Digest& of) const {
         return outcome_of([&] {
@@ -53,7 +53,7 @@ TEST_CASE("a saved state is read as it was written") {
     CHECK(written.size == std::filesystem::file_size(written.path));
     const auto file = written.open();
     const StateFile state(file.get(), written.base, "the state");
-    CHECK(encode_metadata({{}, state.machine()}) == encode_metadata({{}, sample_state(kFrames)}));
+    CHECK(encode_metadata({{}, state.machine()}) == encode_metadata({{}, sample_state(kStateFrames)}));
     CHECK(std::vector(state.frames().begin(), state.frames().end()) == kChanged);
     std::vector<std::uint32_t> seen;
     state.read_pages([&](std::uint32_t first, std::span<const std::byte> pages) {
