@@ -83,10 +83,12 @@ public:
     int mkdir(int at, const char* path, mode_t mode) override;
     int rmdir(int at, const char* path) override;
 
+protected:
+    std::recursive_mutex mutex_; // guards the members below, and those of derived classes, while threads use it
+
 private:
     int strike(bool needs_room); // 0, or -errno
     std::shared_ptr<FileLayer> real_ = real_files();
-    std::recursive_mutex mutex_; // guards the members below while threads use it
     Fault fault_ = Fault::none;
     int nth_ = 0, calls_ = 0;
     bool struck_ = false, dead_ = false;

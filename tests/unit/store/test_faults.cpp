@@ -5,6 +5,7 @@
 #include <csignal>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <set>
 
 #include "tests/catch.hpp"
@@ -240,6 +241,7 @@ public:
     std::set<std::string> dirty;     // files with bytes that are not
 
     int open(int at, const char* path, int flags, mode_t mode) override {
+        const std::lock_guard lock(mutex_);
         const int fd = FaultyFiles::open(at, path, flags, mode);
         paths_[fd] = path;
         if (flags & O_CREAT && flags & O_EXCL)
@@ -247,27 +249,32 @@ public:
         return fd;
     }
     ssize_t write(int fd, std::span<const std::byte> bytes, std::uint64_t offset) override {
+        const std::lock_guard lock(mutex_);
         dirty.insert(paths_[fd]);
         return FaultyFiles::write(fd, bytes, offset);
     }
     int fsync(int fd) override {
+        const std::lock_guard lock(mutex_);
         dirty.erase(paths_[fd]);
         unflushed.erase(paths_[fd]);
         return FaultyFiles::fsync(fd);
     }
     int rename(int at, const char* from, const char* to) override {
+        const std::lock_guard lock(mutex_);
         if (dirty.contains(from))
             wrong.push_back(std::string(from) + " was named " + to + " before its bytes were flushed");
         named(to);
         return FaultyFiles::rename(at, from, to);
     }
     int mkdir(int at, const char* path, mode_t mode) override {
+        const std::lock_guard lock(mutex_);
         const int result = FaultyFiles::mkdir(at, path, mode);
         if (result == 0)
             named(path);
         return result;
     }
     int unlink(int at, const char* path) override {
+        const std::lock_guard lock(mutex_);
         // Chunks that are still there after a power failure are found by the next gc.
         if (!std::string_view(path).starts_with("chunks/") && !std::string_view(path).starts_with("uploads/"))
             named(path);
@@ -275,6 +282,7 @@ public:
     }
 
     int rmdir(int at, const char* path) override {
+        const std::lock_guard lock(mutex_);
         unflushed.erase(path);
         named(path);
         return FaultyFiles::rmdir(at, path);
