@@ -77,7 +77,7 @@ bool SnapshotLoader::loaded(std::uint32_t frame) const {
 
 void SnapshotLoader::leave_out(std::uint32_t first, std::uint32_t count) {
     if (left_out_.size() < first + std::size_t{count})
-        left_out_.resize(std::max<std::size_t>(reader_.state().frames, first + std::size_t{count}));
+        left_out_.resize(std::max<std::size_t>(image_.frames(), first + std::size_t{count}));
     std::fill_n(left_out_.begin() + first, count, true);
 }
 
