@@ -132,6 +132,7 @@ std::string lines_of(const VerifyReport& report) {
 }
 
 void FaultyFiles::arm(Fault fault, int nth) {
+    const std::lock_guard lock(mutex_);
     fault_ = fault;
     nth_ = nth;
     calls_ = 0;
