@@ -198,10 +198,10 @@ private:
     // What becomes of the snapshot's image before there are machines.
     ImageChange change() {
         if (assignment_.state)
-            return {
-                .apply = [this](const Setup& setup, std::shared_ptr<MachineImage> image, std::vector<Frame>& changed) {
-                    return resume_state(setup, *image, assignment_.state.get(), base_, assignment_.name, changed);
-                }};
+            return {.apply = [this](const Setup& setup, const std::shared_ptr<MachineImage>& image,
+                                    std::vector<Frame>& changed) {
+                return resume_state(setup, *image, assignment_.state.get(), base_, assignment_.name, changed);
+            }};
         if (assignment_.after_restore.empty())
             return {};
         return {.apply =

@@ -24,7 +24,7 @@ namespace kvmserver {
 using namespace tinykvm;
 
 Restored::Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache, const Options& options,
-                   Sockets sockets, ImageChange change, Ahead ahead) {
+                   Sockets sockets, const ImageChange& change, Ahead ahead) {
     require_guest_abi(reader, abi::kVersion);
     const MachineState state = reader.state();
     const std::string name = reader.path().string();

@@ -36,7 +36,7 @@ public:
     };
     // Throws UserError, HostError.
     Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache, const Options& options, Sockets sockets,
-             ImageChange change = {}, Ahead ahead = {});
+             const ImageChange& change = {}, Ahead ahead = {});
     ~Restored(); // stops the background loading
     Restored(const Restored&) = delete;
     Restored& operator=(const Restored&) = delete;

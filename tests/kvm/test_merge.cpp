@@ -94,7 +94,7 @@ struct MergedServer {
     }
     // Of a clone after an invocation with that seed.
     template <class End>
-    std::shared_ptr<MachineImage> changed(std::shared_ptr<MachineImage> image, std::uint32_t seed, End&& end) {
+    std::shared_ptr<MachineImage> changed(const std::shared_ptr<MachineImage>& image, std::uint32_t seed, End&& end) {
         const auto machine = Machine::clone(world.env, image, world.host, ResetStrategy::working_set);
         Stop stop;
         REQUIRE(invoke(world, *machine, seed, kReply, stop).size() == 30);

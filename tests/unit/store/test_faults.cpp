@@ -289,7 +289,7 @@ public:
     }
 
 private:
-    void named(std::string path) {
+    void named(const std::string& path) {
         if (path.starts_with("tmp/") || path.starts_with("locks/")) // nothing there outlives its process
             return;
         const auto slash = path.rfind('/');
