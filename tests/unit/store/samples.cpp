@@ -80,7 +80,7 @@ SnapshotHold import(Store& store, const std::vector<Bytes>& pieces) {
     return importer.commit();
 }
 
-DeployResult deploy(Store& store, const std::string& name, unsigned seed, std::vector<std::string> routes) {
+DeployResult deploy(Store& store, const std::string& name, unsigned seed, const std::vector<std::string>& routes) {
     const SnapshotHold hold = import(store, sample_pieces(seed));
     DeployRequest request;
     request.function = name;

@@ -49,7 +49,7 @@ std::vector<Bytes> sample_pieces(unsigned seed, unsigned pieces = 6);
 Bytes joined(const std::vector<Bytes>& pieces);
 SnapshotHold import(Store& store, const std::vector<Bytes>& pieces);
 // Imports sample_pieces(seed) and deploys it.
-DeployResult deploy(Store& store, const std::string& name, unsigned seed, std::vector<std::string> routes = {});
+DeployResult deploy(Store& store, const std::string& name, unsigned seed, const std::vector<std::string>& routes = {});
 Bytes exported(Store& store, const Digest& digest);
 
 // All that can be seen of a function, its bytes too; "" when it does not exist.
