@@ -46,8 +46,8 @@ export -f more_sanitized_e2e
 threads_build() {
     cmake -S . -B "$build/threads" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DKVMSERVER_SANITIZE=thread \
         -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ &&
-        ninja -C "$build/threads" kvmserver e2e_guests http_front admin_listener test_daemon test_worker_pool test_http test_machine \
-        test_store
+        ninja -C "$build/threads" kvmserver e2e_guests http_front admin_listener test_daemon test_worker_pool \
+            test_http test_machine test_store
 }
 export -f threads_build
 
