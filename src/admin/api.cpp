@@ -140,7 +140,8 @@ void Api::superseded(const Digest& snapshot) {
 }
 
 Api::Api(StoreSource& source, ApiOptions options)
-    : source_(source), options_(std::move(options)), staged_(options_.staged_for), uploads_(options_.uploads) {
+    : source_(source), options_(std::move(options)), staged_(options_.staged_for), uploads_(options_.uploads),
+      migrations_(*this, options_.control != nullptr) {
     if (!options_.examinations)
         options_.examinations = std::make_shared<daemon::Examinations>(
             daemon::Examiner{options_.executable, options_.jail.mode}, daemon::ExaminationLimits{});

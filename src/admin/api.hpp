@@ -8,6 +8,7 @@
 #include <semaphore>
 #include <string>
 
+#include "src/admin/migrations.hpp"
 #include "src/admin/principal.hpp"
 #include "src/admin/request.hpp"
 #include "src/admin/staged.hpp"
@@ -82,6 +83,7 @@ public:
     store::CheckedChunks& checked_chunks() { return checked_chunks_; }
     // Limits trials of new versions: each is a process with a machine.
     std::counting_semaphore<>& trials() { return trials_; }
+    Migrations& migrations() { return migrations_; }
     std::mutex& deploys() { return deploys_; } // held while totals are counted and a version is added
 
 private:
@@ -97,6 +99,7 @@ private:
     std::counting_semaphore<> trials_{2};
     store::CheckedChunks checked_chunks_;
     std::mutex deploys_;
+    Migrations migrations_; // its thread uses the members above
 };
 
 } // namespace kvmserver::admin

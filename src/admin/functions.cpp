@@ -26,6 +26,19 @@ struct Wanted {
     std::optional<Digest> snapshot;
 };
 
+ops::Env values_in(Members& members, const char* name) {
+    ops::Env values;
+    const json object = members.any(name).value_or(json::object());
+    if (!object.is_object())
+        throw store::BadValue(fmt::format("\"{}\" must be an object", name));
+    for (const auto& [key, value] : object.items()) {
+        if (!value.is_string())
+            throw store::BadValue(fmt::format("\"{}\": the value of {} must be a string", name, key));
+        values[key] = value.get<std::string>();
+    }
+    return values;
+}
+
 Wanted wanted(Call& call) {
     Members members = call.members();
     Wanted wanted;
@@ -48,6 +61,15 @@ Wanted wanted(Call& call) {
     wanted.plan.warms_up = members.flag("warms_up").value_or(false);
     wanted.plan.message = members.message();
     wanted.plan.if_version = members.natural("if_version");
+    if (const auto arrives = members.any("arrives")) {
+        Members from(*arrives);
+        wanted.plan.arrives = true;
+        wanted.plan.activate = false;
+        wanted.plan.number = from.need_natural("version");
+        wanted.plan.env = values_in(from, "env");
+        wanted.plan.secrets = values_in(from, "secrets");
+        from.done();
+    }
     wanted.plan.if_match = call.if_match();
     members.done();
     // Check the caller's rights before looking at what others have.
@@ -157,7 +179,8 @@ void put_function(Call& call) {
              .tenant = wanted.plan.tenant,
              .activate = wanted.plan.activate,
              .env = change.env_after(),
-             .secrets = change.now ? change.now->secrets : std::vector<std::string>{}});
+             .secrets = change.now ? change.now->secrets : std::vector<std::string>{},
+             .new_secrets = wanted.plan.secrets.value_or(ops::Env{})});
     const ops::Deployed done = [&] {
         const std::lock_guard one(call.api.deploys()); // of two concurrent deploys the second counts the first
         grants.require_totals(call.store(), wanted.snapshot);

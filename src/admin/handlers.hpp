@@ -30,6 +30,12 @@ void delete_version(Call& call);
 void rollback(Call& call);
 void put_traffic(Call& call);
 
+// migrate.cpp: needs the daemon
+void migrate(Call& call);
+// arrive.cpp: the same
+void put_version_state(Call& call);
+void take_over(Call& call);
+
 // warmed.cpp
 void put_version_snapshot(Call& call);
 

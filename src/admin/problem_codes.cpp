@@ -30,6 +30,7 @@ constexpr ProblemCode kCodes[] = {
     {"failed", 500, "the server failed"},
     {"internal", 500, "the server failed; its log says more"},
     {"bad-reply", 502, "the function gave no complete reply"},
+    {"not-forwarded", 502, "the function was migrated, and cannot be reached where it is"},
     {"not-restored", 502, "the function cannot be restored"},
     {"program-failed", 502, "the function ended during the request"},
     {"reply-too-large", 502, "the function's reply is too large for the API"},

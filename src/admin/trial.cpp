@@ -32,8 +32,13 @@ void try_out(Call& call, const Grants& grants, const TrialOf& trial) {
         candidate.after_restore = settings.after_restore;
     if (trial.activate || settings.after_restore.empty())
         candidate.health = ops::manifest_facts(trial.manifest).health;
-    candidate.values = daemon::values_of(
-        settings, trial.env, store::Secrets(call.store()).values(trial.function, trial.tenant), trial.secrets);
+    auto secrets = store::Secrets(call.store()).values(trial.function, trial.tenant);
+    std::vector<std::string> own = trial.secrets;
+    for (const auto& [name, value] : trial.new_secrets) {
+        secrets[name] = value;
+        own.push_back(name);
+    }
+    candidate.values = daemon::values_of(settings, trial.env, std::move(secrets), own);
     daemon::require_health(call.store(), candidate);
 }
 

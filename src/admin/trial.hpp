@@ -18,6 +18,7 @@ struct TrialOf {
     bool activate = true;        // it gets requests
     std::map<std::string, std::string> env;
     std::vector<std::string> secrets; // names of those that the function has
+    std::map<std::string, std::string> new_secrets = {}; // that it will have, too
 };
 
 // Starts the snapshot in a process of its own and asks its health path, if it has one. Waits for its turn. Throws what

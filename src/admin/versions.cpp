@@ -1,6 +1,7 @@
 // /v1/functions/{name}/versions, rollback, traffic
 #include <algorithm>
 
+#include "src/admin/arrive.hpp"
 #include "src/admin/handlers.hpp"
 #include "src/admin/listening.hpp"
 #include "src/ops/deploy.hpp"
@@ -58,6 +59,7 @@ void list_versions(Call& call) {
 void delete_version(Call& call) {
     call.no_members();
     const std::uint64_t version = call.version_param();
+    forget_arrived(call, call.param("name"), version);
     call.functions().remove_version(call.param("name"), version, call.if_match());
     call.api.changed();
     call.reply(200, {{"deleted", call.param("name")}, {"version", version}});

@@ -35,6 +35,7 @@ int kvmserver::cli::run_main(int argc, char** argv, const Actions& actions) {
         rollback_command(),
         suspend_command(),
         resume_command(),
+        migrate_command(),
         traffic_command(),
         delete_command(),
         env_command(),

@@ -13,6 +13,8 @@
 #include "src/daemon/function_process.hpp"
 #include "src/daemon/log_store.hpp"
 #include "src/daemon/metrics.hpp"
+#include "src/store/functions/moved.hpp"
+#include "src/store/snapshots/saved_state.hpp"
 
 namespace kvmserver::store {
 class Store;
@@ -95,6 +97,20 @@ public:
     // saved or does not end.
     virtual unsigned suspend(const std::string& function) = 0;
     virtual unsigned resume(const std::string& function) = 0;
+
+    // Migration (migration.cpp). hold(): from here on requests to this version, the only live one, wait, and the states
+    // of machines that can be suspended are saved when this returns. Throws store::Conflict if another is live, and UserError if its
+    // requests do not end in time, or if a state could not be saved; requests do not wait then.
+    virtual void hold(const std::string& function, std::uint64_t version) = 0;
+    // Ends that: requests that wait are served here, unless forward() has been called.
+    virtual void release(const std::string& function) = 0;
+    // After Functions::move(): requests that wait, and later ones, go to the other daemon.
+    virtual void forward(const std::string& function, const store::Moved& moved) = 0;
+    // The saved state of one of the version's machines, which are numbered from 1. While it lives, nobody else uses it.
+    // Throws store::NotFound, store::Conflict if a process has it.
+    virtual store::SavedState saved_state(const std::string& function, std::uint64_t version, unsigned machine) = 0;
+    // How many machines with states that can be saved the version has; 0: they are not saved. Throws store::NotFound.
+    virtual unsigned states(const std::string& function, std::uint64_t version) = 0;
 
     // Before a function goes live with these addresses: makes sure that it can listen there. With `keep` they are kept
     // for it, for some seconds. Throws store::Conflict if one is taken, UserError if it cannot be had.

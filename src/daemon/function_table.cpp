@@ -34,6 +34,14 @@ bool has_addresses(const Share& share) { return tcp_of(share) && !tcp_of(share)-
 
 bool passes_tls(const Share& share) { return tcp_of(share) && tcp_of(share)->by_name; }
 
+// Whether another daemon is about to take the function over, and may still refuse.
+bool is_moving(const Destination* destination) {
+    return destination && std::ranges::any_of(destination->shares, [](const Share& share) {
+               return share.version && share.version->facts().given->moved &&
+                      share.version->facts().given->moved->pending;
+           });
+}
+
 bool has(const Destination* destination, const FunctionVersion& version) {
     return destination && std::ranges::any_of(destination->shares,
                                               [&](const Share& share) { return share.version.get() == &version; });
@@ -164,7 +172,7 @@ std::shared_ptr<FunctionVersion> FunctionTable::version_of(const store::ServedFu
 // Makes the refresh the table in use.
 void FunctionTable::put_in_place(Refresh& refresh) {
     routes_.change(refresh.changes);
-    std::vector<std::shared_ptr<FunctionVersion>> adopted, retired;
+    std::vector<std::shared_ptr<FunctionVersion>> adopted, retired, leaving;
     for (const auto& [before, after] : refresh.changes) {
         if (before)
             functions_.erase(before->function);
@@ -175,7 +183,7 @@ void FunctionTable::put_in_place(Refresh& refresh) {
                 adopted.push_back(share.version);
         for (const Share& share : before ? before->shares : std::vector<Share>())
             if (share.version && !has(after.get(), *share.version))
-                retired.push_back(share.version);
+                (is_moving(after.get()) ? leaving : retired).push_back(share.version);
         if (!looked_ || (before && after && before->created == after->created)) // at first functions() tells all
             continue;
         if (before) {
@@ -187,9 +195,14 @@ void FunctionTable::put_in_place(Refresh& refresh) {
     }
     size_ = functions_.size();
     for (const auto& version : adopted)
-        pool_.adopt(version);
+        if (!version->facts().given->moved)
+            pool_.adopt(version);
+        else if (!version->facts().given->moved->pending)
+            pool_.forget_states(version); // the other daemon has them
     for (const auto& version : retired)
-        pool_.retire(version);
+        pool_.retire(version, WorkerPool::States::are_forgotten);
+    for (const auto& version : leaving)
+        pool_.retire(version, WorkerPool::States::stay);
     if (!std::exchange(looked_, true)) // deleted while no daemon ran, or logged after the deletion
         for (const std::string& name : logs_.functions())
             if (!functions_.contains(name))
@@ -321,7 +334,8 @@ FunctionVersion::Facts FunctionTable::facts_of(const store::ServedFunction& func
                 settings.sticky,
                 values_of(settings, function.env, secrets_of(function, version, secrets), own),
                 ceilings_text(ceilings),
-                defaults_.share_across_tenants ? "" : version.tenant};
+                defaults_.share_across_tenants ? "" : version.tenant,
+                function.moved};
     if (*last_given_ != given)
         last_given_ = SharedGiven(std::move(given));
     facts.given = last_given_;
@@ -356,6 +370,20 @@ std::shared_ptr<FunctionVersion> FunctionTable::version(const std::string& funct
     if (auto live = share_of(place_of(function).get(), version))
         return live;
     const store::VersionInfo info = store::Functions(store_).version(function, version);
+    if (info.state == store::VersionState::pending)
+        throw store::Conflict(fmt::format("{} v{} is on its way from another daemon", function, version));
+    auto made = read_version(function, info);
+    pool_.retire(made, WorkerPool::States::are_forgotten); // its process ends after the request
+    return made;
+}
+
+std::shared_ptr<const FunctionVersion> FunctionTable::described(const std::string& function, std::uint64_t version) {
+    const std::lock_guard lock(mutex_);
+    return read_version(function, store::Functions(store_).version(function, version));
+}
+
+std::shared_ptr<FunctionVersion> FunctionTable::read_version(const std::string& function,
+                                                             const store::VersionInfo& info) {
     const store::ServedVersion served_version{info.number,   info.percent, info.snapshot,
                                               info.manifest, info.tenant,  info.ceilings};
     FunctionVersion::Facts facts;
@@ -367,9 +395,7 @@ std::shared_ptr<FunctionVersion> FunctionTable::version(const std::string& funct
         facts = facts_of(*found, served_version, served.shared_secrets(),
                          ceilings_of(function, served_version, *ceilings_()));
     }
-    auto made = make_version(std::move(facts));
-    pool_.retire(made); // its process ends after the request
-    return made;
+    return make_version(std::move(facts));
 }
 
 FunctionTable::Place FunctionTable::place_of(std::string_view function) const {

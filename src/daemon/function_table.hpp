@@ -54,6 +54,8 @@ public:
     Read refresh(bool anyhow);
     // A version for `invoke`, whether it is live or not. Throws store::NotFound.
     std::shared_ptr<FunctionVersion> version(const std::string& function, std::uint64_t version);
+    // One that is not served: for what it would be. Throws store::NotFound.
+    std::shared_ptr<const FunctionVersion> described(const std::string& function, std::uint64_t version);
     // Percentage of the requests, by function and version.
     std::map<std::pair<std::string, std::uint64_t>, unsigned> shares() const;
     // The live versions of a function; nothing if there is no such function.
@@ -95,6 +97,7 @@ private:
     FunctionVersion::Facts facts_of(const store::ServedFunction& function, const store::ServedVersion& version,
                                     const Secrets& secrets, const std::vector<Ceilings>& ceilings);
     std::shared_ptr<FunctionVersion> make_version(FunctionVersion::Facts facts);
+    std::shared_ptr<FunctionVersion> read_version(const std::string& function, const store::VersionInfo& info);
     Place place_of(std::string_view function) const;
 
     store::Store& store_;

@@ -14,6 +14,7 @@
 #include "src/daemon/function_settings.hpp"
 #include "src/daemon/request_log.hpp"
 #include "src/request/scheduler.hpp"
+#include "src/store/functions/moved.hpp"
 
 namespace kvmserver::daemon {
 
@@ -26,6 +27,7 @@ struct Given {
     Values values;
     std::string ceilings; // the most that it is granted (ceilings_text)
     std::string tenant;   // whose copies of unpacked pages it gets
+    std::optional<store::Moved> moved; // another daemon serves it
     bool operator==(const Given&) const = default;
 };
 class SharedGiven {
@@ -98,6 +100,7 @@ private:
     // Guarded by the pool's mutex:
     std::optional<request::FunctionId> id_; // the scheduler's id; nothing: unknown to it
     bool retired_ = false;                  // it is no longer routed to: what its machine keeps is not saved
+    std::unique_ptr<const store::Moved> moved_; // it has moved since
     // Most of very many have neither, so they take the room of a pointer.
     std::unique_ptr<const std::string> last_failure_;
     std::unique_ptr<const Digest> later_snapshot_; // that its next process is restored from, in place of the first

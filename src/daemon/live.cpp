@@ -69,6 +69,9 @@ std::vector<std::shared_ptr<FunctionVersion>> Service::suspending(const std::str
     auto versions = table_.live(function);
     if (!versions)
         throw store::NotFound(fmt::format("there is no function {}", tinykvm::brief(function)));
+    for (const auto& version : *versions)
+        if (const auto& moved = version->facts().given->moved)
+            throw store::Conflict(fmt::format("{} was migrated to {}", function, moved->to));
     std::erase_if(*versions, [](const auto& version) { return !version->facts().suspends; });
     if (versions->empty())
         throw store::Conflict(

@@ -44,6 +44,7 @@ struct Request {
     std::atomic<std::uint64_t> began_ns = 0;         // when a machine got it (now_ns())
     bool cold = false;                               // it waited for a process to be restored
     bool over = false;                               // its machine is clean or gone, or it never got one
+    std::string forwarded_to;                        // the API of the daemon that has got it; "": none
     std::uint64_t restore_us = 0, machine_us = 0, reset_us = 0, cpu_us = 0, dirty_pages = 0;
     std::string route;                  // if it is traced: the path of the route that matched
     std::uint64_t restored_ns = 0;      // when its process became ready, if it waited for that (now_ns())

@@ -121,6 +121,12 @@ request::Problem tls_of_its_own(const std::string& function) {
     return problem;
 }
 
+// Whether another daemon serves the function.
+bool is_elsewhere(const Destination& destination) {
+    return !destination.shares.empty() && destination.shares.front().version &&
+           destination.shares.front().version->facts().given->moved;
+}
+
 const RequestLease* lease_of(const http::RequestRecord& record) {
     return static_cast<const RequestLease*>(record.lease);
 }
@@ -296,7 +302,12 @@ std::unique_ptr<http::Lease> Service::connect(const http::RequestInfo& request,
         waiter->failed(std::move(problem));
         return nullptr;
     }
-    Choice choice = choose(*destination, {request.head.fields, route->path, request.secure});
+    Choice choice = is_elsewhere(*destination)
+                        ? Choice{destination->shares.front().version, ""} // which chooses itself
+                        : choose(*destination, {request.head.fields, route->path, request.secure});
+    if (const FunctionVersion* const one = choice.machine.get(); one && one->facts().given->moved)
+        if (auto waits = one->facts().given->moved->pending ? held(destination->function) : nullptr)
+            choice.machine = std::move(waits); // until it is known whether the other daemon has taken it over
     const std::shared_ptr<FunctionVersion>& version = choice.machine;
     if (!version) {
         request::Circumstances of;
@@ -305,6 +316,13 @@ std::unique_ptr<http::Lease> Service::connect(const http::RequestInfo& request,
         return nullptr;
     }
     const Given& given = *version->facts().given;
+    if (given.moved && !request.head.find(kForwardedHeader).empty()) {
+        request::Circumstances of;
+        of.function = destination->function;
+        of.reason = fmt::format("{} forwards it back to here", given.moved->forward);
+        waiter->failed(problem_for(request::Outcome::not_forwarded, of));
+        return nullptr;
+    }
     if (given.tcp) {
         waiter->failed(tls_of_its_own(destination->function));
         return nullptr;

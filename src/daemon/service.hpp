@@ -2,6 +2,7 @@
 #pragma once
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -52,6 +53,11 @@ public:
     InvokeReply invoke(const InvokeRequest& request) override; // invoke.cpp
     unsigned suspend(const std::string& function) override;    // live.cpp, as is:
     unsigned resume(const std::string& function) override;
+    void hold(const std::string& function, std::uint64_t version) override; // migration.cpp, as is:
+    void release(const std::string& function) override;
+    void forward(const std::string& function, const store::Moved& moved) override;
+    store::SavedState saved_state(const std::string& function, std::uint64_t version, unsigned machine) override;
+    unsigned states(const std::string& function, std::uint64_t version) override;
     void refresh() override;
     // To be called often: what is due now and then.
     void tick();
@@ -72,6 +78,8 @@ private:
     void refused(http::Refusal why) override;
     void finished(const TcpRecord& record);
     std::vector<std::shared_ptr<FunctionVersion>> suspending(const std::string& function) const;
+    std::shared_ptr<FunctionVersion> only_live(const std::string& function, std::uint64_t version) const;
+    std::shared_ptr<FunctionVersion> held(const std::string& function) const; // null: it is not
     bool read_table(bool anyhow);
     void read_certificates();
     static void count_outcome(VersionMetrics& m, request::Outcome outcome, const Request* request);
@@ -97,6 +105,8 @@ private:
     std::shared_ptr<LogStore::Follower> to_stderr_;
     std::mutex reload_mutex_;
     std::function<void()> on_reload_; // guarded by reload_mutex_
+    mutable std::mutex held_mutex_;
+    std::map<std::string, std::shared_ptr<FunctionVersion>> held_; // by function; guarded by held_mutex_
     std::atomic<bool> draining_{false};
     OwnRequests own_requests_;
     CacheService cache_;

@@ -42,7 +42,8 @@ protocol::Message request_message(const Request& request) {
 std::optional<request::Problem> RequestLease::failure() const { return pool_.failure_of(*request_); }
 
 std::string RequestLease::where_to_look() const {
-    return request::logs_command(request_->version->facts().function, request_->request_id);
+    const std::string command = request::logs_command(request_->version->facts().function, request_->request_id);
+    return request_->forwarded_to.empty() ? command : fmt::format("{} --remote {}", command, request_->forwarded_to);
 }
 
 WorkerPool::WorkerPool(store::Store& store, CacheService& cache, LogStore& logs, Metrics& metrics,
@@ -102,6 +103,16 @@ void WorkerPool::do_afterwards(Afterwards after) {
         else
             waiter.connected(std::move(connected.socket));
     }
+    for (Forward& forward : after.forwards) {
+        request::Circumstances of;
+        of.function = std::move(forward.function);
+        if (forward.moved.pending) {
+            of.reason = fmt::format("{} has not confirmed yet that it has taken over", forward.moved.to);
+            forward.waiter->failed(problem_for(request::Outcome::not_forwarded, of));
+        } else {
+            forwarder_.forward(forward.moved.forward, std::move(forward.waiter), std::move(of));
+        }
+    }
     for (const auto& request : after.finished)
         finished_(*request);
     for (const Worker& worker : after.gone)
@@ -137,12 +148,17 @@ std::unique_ptr<RequestLease> WorkerPool::submit(const std::shared_ptr<FunctionV
         request->id = request::RequestId{next_request_++};
         waiter->on_abandon = [this, id = request->id] { abandon(id); };
         request->waiter = std::move(waiter);
-        const request::FunctionId function = function_of(version);
-        request->cold = !scheduler_.ready(function);
-        requests_.emplace(request->id, request);
-        schedule([&](Time now, Actions& out) { scheduler_.arrive(request->id, function, now, out); }, after);
-        if (version->facts().queue_ns != 0 && scheduler_.waits(request->id))
-            not_later_than(now_ns() + version->facts().queue_ns);
+        const std::optional<store::Moved>& moved = version->facts().given->moved;
+        if (moved || version->moved_) {
+            forward(*request, moved ? *moved : *version->moved_, after);
+        } else {
+            const request::FunctionId function = function_of(version);
+            request->cold = !scheduler_.ready(function);
+            requests_.emplace(request->id, request);
+            schedule([&](Time now, Actions& out) { scheduler_.arrive(request->id, function, now, out); }, after);
+            if (version->facts().queue_ns != 0 && scheduler_.waits(request->id))
+                not_later_than(now_ns() + version->facts().queue_ns);
+        }
     }
     do_afterwards(std::move(after));
     return std::make_unique<RequestLease>(*this, std::move(request));
@@ -310,6 +326,13 @@ void WorkerPool::answer(Request& request, AnswerText text, Afterwards& after) {
     request.waiter = nullptr;
 }
 
+void WorkerPool::forward(Request& request, const store::Moved& moved, Afterwards& after) {
+    request.over = true;
+    request.forwarded_to = moved.to;
+    after.forwards.push_back({std::move(request.waiter), moved, request.version->facts().function});
+    request.waiter = nullptr;
+}
+
 void WorkerPool::refuse(const std::shared_ptr<Request>& request, request::Problem problem, Afterwards& after) {
     request->over = true;
     request->outcome = problem.outcome;
@@ -369,7 +392,7 @@ void WorkerPool::adopt(const std::shared_ptr<FunctionVersion>& version) {
     do_afterwards(std::move(after));
 }
 
-void WorkerPool::retire(const std::shared_ptr<FunctionVersion>& version) {
+void WorkerPool::retire(const std::shared_ptr<FunctionVersion>& version, States states) {
     Afterwards after;
     {
         const std::lock_guard lock(mutex_);
@@ -379,8 +402,8 @@ void WorkerPool::retire(const std::shared_ptr<FunctionVersion>& version) {
         });
     }
     do_afterwards(std::move(after));
-    if (version->facts().suspends)
-        for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) { forget_state(*machine); });
+    if (states == States::are_forgotten)
+        forget_states(version);
 }
 
 void WorkerPool::restore_from(const std::shared_ptr<FunctionVersion>& version, const Digest& snapshot) {

@@ -8,6 +8,7 @@
 // workers; worker_pool_suspend.cpp: machines that are saved.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -23,6 +24,7 @@
 
 #include "src/common/clock.hpp"
 #include "src/daemon/control.hpp"
+#include "src/daemon/forwarder.hpp"
 #include "src/daemon/output_source.hpp"
 #include "src/daemon/process_manager.hpp"
 #include "src/daemon/request.hpp"
@@ -97,13 +99,22 @@ public:
     // adopt: the version is routed to, and its minimum of machines is kept. retire: it is no longer routed to and only
     // finishes its requests.
     void adopt(const std::shared_ptr<FunctionVersion>& version);
-    void retire(const std::shared_ptr<FunctionVersion>& version);
+    enum class States { stay, are_forgotten }; // what its machines have saved
+    void retire(const std::shared_ptr<FunctionVersion>& version, States states);
+    void forget_states(const std::shared_ptr<FunctionVersion>& version); // unless a process has them
     // The version's next process is restored from this snapshot; the one that runs goes on.
     void restore_from(const std::shared_ptr<FunctionVersion>& version, const Digest& snapshot);
 
     // For a version whose machines may be suspended: Control::suspend() and resume().
     unsigned suspend(const std::shared_ptr<FunctionVersion>& version);
     void resume(const std::shared_ptr<FunctionVersion>& version);
+    // Its processes end once their requests are done, and requests wait. If its machines can be suspended, they are
+    // saved, and this returns then. Throws UserError if that takes longer than `patience`, or if a state could not be
+    // saved: requests do not wait then.
+    void hold(const std::shared_ptr<FunctionVersion>& version, std::chrono::milliseconds patience);
+    void release(const std::shared_ptr<FunctionVersion>& version);
+    // Requests that wait, and all that still come for it, go to the other daemon.
+    void forward(const std::shared_ptr<FunctionVersion>& version, const store::Moved& moved);
 
     std::vector<VersionLive> live() const; // versions that have a worker or requests
     ProcessManager& processes() { return manager_; }
@@ -140,16 +151,27 @@ private:
         std::shared_ptr<http::RequestWaiter> waiter;
         AnswerText text;
     };
+    struct Forward {
+        std::shared_ptr<http::RequestWaiter> waiter;
+        store::Moved moved;
+        std::string function;
+    };
     // What to do after the mutex has been released, in this order.
     struct Afterwards {
         std::vector<LogLine> lines;
         std::vector<Sending> sendings;
         std::vector<Answer> answers;
+        std::vector<Forward> forwards;
         std::vector<std::shared_ptr<Request>> finished;
         std::vector<Worker> gone; // destroyed then
     };
     void do_afterwards(Afterwards afterwards);
     void end_suspend(RunningWorker& worker);
+    struct Ending { // a process that is asked to save its machine's state
+        std::weak_ptr<RunningWorker> worker;
+        std::shared_ptr<std::atomic<bool>> saved;
+    };
+    static Ending ending_of(const Worker& worker);
     void forget_state(const FunctionVersion& version);
 
     // The mutex is held for all that follows, except for the threads' own functions.
@@ -178,6 +200,7 @@ private:
     static request::Circumstances circumstances(const FunctionVersion& version);
     static request::Problem no_socket(const FunctionVersion& version); // for errno
     static void answer(Request& request, AnswerText text, Afterwards& after);
+    static void forward(Request& request, const store::Moved& moved, Afterwards& after);
     // worker_pool_watch.cpp
     void watch_loop();
     void end_stragglers(request::Time now);
@@ -220,6 +243,7 @@ private:
     request::Time end_ = 0; // when workers are killed, once ending_
     std::vector<char> room_;
 
+    Forwarder forwarder_;
     Outputs outputs_;        // destroyed before what its lines go to
     ProcessManager manager_; // destroyed before what it reports to
     std::thread watcher_;

@@ -56,23 +56,22 @@ void WorkerPool::end_suspend(RunningWorker& worker) {
     logs_.add(std::move(line));
 }
 
+WorkerPool::Ending WorkerPool::ending_of(const Worker& worker) {
+    if (!worker->saved)
+        worker->saved = std::make_shared<std::atomic<bool>>(false);
+    return {worker, worker->saved};
+}
+
 unsigned WorkerPool::suspend(const std::shared_ptr<FunctionVersion>& version) {
     constexpr std::chrono::seconds kPatience{60};
-    struct Ending {
-        std::weak_ptr<RunningWorker> worker;
-        std::shared_ptr<std::atomic<bool>> saved;
-    };
     std::vector<Ending> ending;
     Afterwards after;
     {
         const std::lock_guard lock(mutex_);
         for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
             for (const auto& [id, worker] : workers_)
-                if (worker->version == machine && worker->ready && (!worker->stopping || worker->suspending)) {
-                    if (!worker->saved)
-                        worker->saved = std::make_shared<std::atomic<bool>>(false);
-                    ending.push_back({worker, worker->saved});
-                }
+                if (worker->version == machine && worker->ready && (!worker->stopping || worker->suspending))
+                    ending.push_back(ending_of(worker));
             schedule([&](Time now, Actions& out) { scheduler_.rest(function_of(machine), now, out); }, after);
         });
     }
@@ -99,6 +98,75 @@ void WorkerPool::resume(const std::shared_ptr<FunctionVersion>& version) {
         });
     }
     do_afterwards(std::move(after));
+}
+
+void WorkerPool::hold(const std::shared_ptr<FunctionVersion>& version, std::chrono::milliseconds patience) {
+    std::vector<Ending> saving, all;
+    Afterwards after;
+    {
+        const std::lock_guard lock(mutex_);
+        for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
+            for (const auto& [id, worker] : workers_)
+                if (worker->version == machine) {
+                    all.push_back(ending_of(worker));
+                    if (machine->facts().suspends && worker->ready && (!worker->stopping || worker->suspending))
+                        saving.push_back(all.back());
+                }
+            schedule([&](Time now, Actions& out) { scheduler_.hold(function_of(machine), now, out); }, after);
+        });
+    }
+    do_afterwards(std::move(after));
+    if (!version->facts().suspends)
+        return;
+    const std::string name = version->facts().function;
+    const auto ended = [&] {
+        bool none = std::ranges::all_of(all, [](const Ending& each) { return each.worker.expired(); });
+        for_each_machine(version, [&](const auto& machine) { none &= !scheduler_.has_worker(function_of(machine)); });
+        return none;
+    };
+    bool in_time = false;
+    {
+        std::unique_lock lock(mutex_);
+        in_time = gone_.wait_for(lock, patience, ended);
+    }
+    if (in_time && std::ranges::all_of(saving, [](const Ending& each) { return each.saved->load(); }))
+        return;
+    release(version);
+    if (!in_time)
+        throw UserError(ExitCode::unreachable,
+                        fmt::format("{} still has requests after {} s; it stays", name,
+                                    std::chrono::duration_cast<std::chrono::seconds>(patience).count()));
+    throw UserError(ExitCode::failure, fmt::format("the state of {} was not saved; see: kvmserver logs {}", name, name));
+}
+
+void WorkerPool::release(const std::shared_ptr<FunctionVersion>& version) {
+    Afterwards after;
+    {
+        const std::lock_guard lock(mutex_);
+        for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
+            if (!machine->moved_)
+                schedule([&](Time now, Actions& out) { scheduler_.release(function_of(machine), now, out); }, after);
+        });
+    }
+    do_afterwards(std::move(after));
+}
+
+void WorkerPool::forward(const std::shared_ptr<FunctionVersion>& version, const store::Moved& moved) {
+    Afterwards after;
+    {
+        const std::lock_guard lock(mutex_);
+        for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
+            machine->moved_ = std::make_unique<const store::Moved>(moved);
+            for (const request::RequestId id : scheduler_.take_waiting(function_of(machine)))
+                forward(*take_request(id), moved, after);
+        });
+    }
+    do_afterwards(std::move(after));
+}
+
+void WorkerPool::forget_states(const std::shared_ptr<FunctionVersion>& version) {
+    if (version->facts().suspends)
+        for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) { forget_state(*machine); });
 }
 
 // What the machine of a version kept that is no longer live. If a process has it, that is done when it ends.

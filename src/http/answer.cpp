@@ -6,10 +6,13 @@
 
 namespace kvmserver::http {
 
-void Answer::connected(tinykvm::UniqueFd with) {
+void Answer::connected(tinykvm::UniqueFd with) { forwarded(std::move(with), {}); }
+
+void Answer::forwarded(tinykvm::UniqueFd with, const std::string& lines) {
     if (!settle())
         return;
     socket = std::move(with);
+    more_of_request = lines;
     notify();
 }
 

@@ -70,6 +70,9 @@ public:
     // The program's complete reply, and how it closed the connection. Sender::caller: this thread may send the reply to
     // the client itself, which saves the client a thread switch.
     virtual void replied(std::string reply, Closing closing, Sender sender) = 0;
+    // A connection to another server, which is to get the request. `lines`: header lines to add, each with its CRLF. A
+    // waiter that sends requests of its own ignores them.
+    virtual void forwarded(tinykvm::UniqueFd socket, const std::string&) { connected(std::move(socket)); }
     // Header lines, each with its CRLF, that the client gets with the program's reply. Only within connect(), before
     // any answer. A waiter that takes replies as they are ignores them.
     virtual void add_to_reply(const std::string&) {}

@@ -118,8 +118,15 @@ DeployChange change_of(const DeployPlan& plan, store::Functions* functions) {
     } catch (const store::NotFound&) {
     }
     check_version(plan, change);
+    const bool is_elsewhere = change.now && change.now->moved;
+    if (is_elsewhere && plan.activate)
+        throw store::Conflict(fmt::format("{} was migrated to {}: deploy it there, or `kvmserver delete` it here",
+                                          plan.name, change.now->moved->to));
+    if (plan.arrives && change.now && !is_elsewhere && !change.now->live.empty())
+        throw store::Conflict(fmt::format("there is a function {} already, and {} is live", plan.name,
+                                          text_of(change.now->live)));
     // If the new version does not go live, the live one keeps its routes and environment.
-    const bool applies = plan.activate || !change.now;
+    const bool applies = plan.activate || plan.arrives || !change.now;
     for (const ListenAddress& address : facts.listen)
         change.listen.push_back(address.text());
     if (facts.tcp && plan.routes && !plan.routes->empty())
@@ -144,6 +151,8 @@ DeployChange change_of(const DeployPlan& plan, store::Functions* functions) {
         if (change.now)
             change.env_replaced = replaced_env(*change.now, facts.env);
     }
+    if (plan.env)
+        change.env = plan.env;
     if (functions)
         check_routes(plan, change, *functions);
     return change;
@@ -181,6 +190,11 @@ Deployed deploy(const DeployPlan& plan, const Digest& snapshot, const std::strin
         request.compress_later = plan.compress_later;
         request.warms_up = plan.warms_up;
         request.message = plan.message;
+        if (plan.arrives) {
+            request.state = store::VersionState::pending;
+            request.at_least = plan.number;
+            request.secrets = plan.secrets;
+        }
         try {
             return {functions.deploy(request), change.routes_after(), change.listen};
         } catch (const store::StaleEtag&) { // changed by somebody else: try again

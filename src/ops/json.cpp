@@ -53,7 +53,7 @@ json event_json(const store::Event& event) {
 }
 
 json summary_json(const store::FunctionSummary& function) {
-    return {{"name", function.name},
+    json object{{"name", function.name},
             {"live", live_json(function.live)},
             {"versions", function.versions},
             {"routes", routes_json(function.routes)},
@@ -63,6 +63,12 @@ json summary_json(const store::FunctionSummary& function) {
             {"created_ms", function.created},
             {"changed_ms", function.changed},
             {"etag", function.etag}};
+    if (function.moved)
+        object["moved"] = {{"to", function.moved->to},
+                           {"forward", function.moved->forward},
+                           {"version", function.moved->version},
+                           {"confirmed", !function.moved->pending}};
+    return object;
 }
 
 json listen_json(const std::vector<store::VersionInfo>& live) {

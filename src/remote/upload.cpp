@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <thread>
 
@@ -27,16 +28,15 @@ constexpr int kRounds = 3;
 // The upload as one byte sequence: the list of pieces, then the pieces that are sent.
 class Bytes {
 public:
-    Bytes(const std::filesystem::path& file, const std::vector<ops::FilePiece>& pieces, const ops::Delta& delta)
-        : fd_(::open(file.c_str(), O_RDONLY | O_CLOEXEC)), file_(file.string()), head_(ops::encode_delta(delta)) {
-        if (!fd_)
-            tinykvm::throw_errno("open " + file_);
+    Bytes(const Pieces& from, const ops::Delta& delta) : from_(from), head_(ops::encode_delta(delta)) {
         size_ = head_.size();
-        for (std::size_t i = 0; i < pieces.size(); ++i) {
-            if (!delta.pieces[i].sent)
-                continue;
-            parts_.push_back({size_, pieces[i].offset, pieces[i].length});
-            size_ += pieces[i].length;
+        std::uint64_t offset = 0;
+        for (const ops::DeltaPiece& piece : delta.pieces) {
+            if (piece.sent) {
+                parts_.push_back({size_, offset, piece.length});
+                size_ += piece.length;
+            }
+            offset += piece.length;
         }
     }
     std::uint64_t size() const { return size_; }
@@ -51,9 +51,7 @@ public:
             return 0;
         const auto part = std::prev(std::ranges::upper_bound(parts_, at, {}, &Part::at));
         const std::size_t count = std::min<std::uint64_t>(most, part->at + part->length - at);
-        const std::span bytes(reinterpret_cast<std::byte*>(into), count);
-        if (tinykvm::read_at(fd_.get(), part->offset + (at - part->at), bytes, "read " + file_) != count)
-            throw UserError(ExitCode::bad_snapshot, fmt::format("{}: it changed while it was read", file_));
+        from_.read(part->offset + (at - part->at), std::span(reinterpret_cast<std::byte*>(into), count));
         return count;
     }
 
@@ -72,25 +70,32 @@ private:
     struct Part {
         std::uint64_t at, offset, length;
     };
-    tinykvm::UniqueFd fd_;
-    std::string file_, head_;
+    const Pieces& from_;
+    std::string head_;
     std::vector<Part> parts_;
     std::uint64_t size_ = 0;
 };
 
-ops::Delta digests_of(const std::filesystem::path& file, const std::vector<ops::FilePiece>& pieces) {
-    const tinykvm::UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!fd)
-        tinykvm::throw_errno("open " + file.string());
-    ops::Delta delta;
+// Of a file, which is cut here.
+Pieces pieces_of(const ops::DigestedFile& file) {
+    const std::string name = file.path().string();
+    const auto fd = std::make_shared<tinykvm::UniqueFd>(::open(name.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!*fd)
+        tinykvm::throw_errno("open " + name);
+    Pieces pieces;
+    pieces.read = [fd, name](std::uint64_t offset, std::span<std::byte> into) {
+        if (tinykvm::read_at(fd->get(), offset, into, "read " + name) != into.size())
+            throw UserError(ExitCode::bad_snapshot, fmt::format("{}: it changed while it was read", name));
+    };
+    const auto cut = std::make_shared<const ops::CutFile>(file.path());
+    pieces.verify = [cut](std::size_t piece) { cut->verify(piece); };
     tinykvm::IoBuffer bytes;
-    for (const ops::FilePiece& piece : pieces) {
+    for (const ops::FilePiece& piece : cut->pieces()) {
         bytes.resize(piece.length);
-        if (tinykvm::read_at(fd.get(), piece.offset, bytes, "read " + file.string()) != bytes.size())
-            throw UserError(ExitCode::bad_snapshot, fmt::format("{}: it changed while it was read", file.string()));
-        delta.pieces.push_back({sha256(bytes), piece.length, false});
+        pieces.read(piece.offset, bytes);
+        pieces.pieces.push_back({sha256(bytes), piece.length, false});
     }
-    return delta;
+    return pieces;
 }
 
 std::optional<std::uint64_t> offset_of(const Reply& reply) {
@@ -230,19 +235,25 @@ private:
 
 } // namespace
 
-Uploaded upload(Client& client, const ops::DigestedFile& file, const Progress& progress) try {
-    const Digest digest = file.digest();
+Uploaded upload(Client& client, const ops::DigestedFile& file, const Progress& progress) {
+    return upload(
+        client, file.digest(), file.bytes(), [&] { return pieces_of(file); }, progress);
+}
+
+Uploaded upload(Client& client, const Digest& snapshot, std::uint64_t bytes, const std::function<Pieces()>& cut,
+                const Progress& progress) try {
     Uploaded result;
-    result.snapshot = "sha256:" + digest.hex();
-    result.bytes = file.bytes();
+    result.snapshot = "sha256:" + snapshot.hex();
+    result.bytes = bytes;
     const auto ask = [&](const json& pieces) {
         return client.call("POST", "/v1/snapshots/missing", {{"snapshot", result.snapshot}, {"pieces", pieces}});
     };
     if (ask(json::array()).at("present").get<bool>()) // without a list of pieces, which takes longer to make
         return result;
-    const ops::CutFile cut(file.path());
-    ops::Delta delta = digests_of(file.path(), cut.pieces());
-    delta.snapshot = digest;
+    const Pieces from = cut();
+    ops::Delta delta;
+    delta.pieces = from.pieces;
+    delta.snapshot = snapshot;
     auto list = json::array();
     for (const ops::DeltaPiece& piece : delta.pieces)
         list.push_back({piece.digest.hex(), piece.length});
@@ -260,9 +271,9 @@ Uploaded upload(Client& client, const ops::DigestedFile& file, const Progress& p
             delta.pieces[at].sent = true;
         }
         for (std::size_t i = 0; i < delta.pieces.size(); ++i)
-            if (delta.pieces[i].sent)
-                cut.verify(i);
-        if (Sender(client, Bytes(file.path(), cut.pieces(), delta), progress, result).run())
+            if (delta.pieces[i].sent && from.verify)
+                from.verify(i);
+        if (Sender(client, Bytes(from, delta), progress, result).run())
             return result;
     }
     throw UserError(

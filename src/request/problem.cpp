@@ -69,6 +69,9 @@ Problem words(Outcome outcome, const Circumstances& of) {
     case Outcome::not_restored:
         return {.detail = fmt::format("{} cannot be restored: {}", of.version, of.reason),
                 .hint = "the daemon's log says more"};
+    case Outcome::not_forwarded:
+        return {.detail = fmt::format("{} was migrated, and cannot be reached where it is now: {}", of.function, of.reason),
+                .hint = fmt::format("`kvmserver describe {}` says where; the daemon there must run", of.function)};
     case Outcome::no_socket:
         return {.detail = fmt::format("the server has no socket left: {}", of.reason),
                 .hint = "raise its limit of open files"};
@@ -108,6 +111,7 @@ unsigned status_of(Outcome outcome) {
     case Outcome::no_socket:
     case Outcome::stopped: return 503;
     case Outcome::not_restored:
+    case Outcome::not_forwarded:
     case Outcome::program_failed:
     case Outcome::worker_died:
     case Outcome::bad_reply: return 502;
@@ -128,6 +132,7 @@ std::optional<unsigned> retry_after(Outcome outcome, const Circumstances& of) {
     case Outcome::queue_full:
     case Outcome::queue_timeout:
     case Outcome::not_restored:
+    case Outcome::not_forwarded:
     case Outcome::no_socket:
     case Outcome::stopped: return 1;
     case Outcome::function_failing: return of.retry_seconds;

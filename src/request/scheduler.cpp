@@ -184,6 +184,16 @@ void Scheduler::refuse_all(Function& function, Outcome why, Time now, Actions& o
     }
 }
 
+std::vector<RequestId> Scheduler::take_waiting(FunctionId id) {
+    Function& function = *functions_.at(id);
+    std::vector<RequestId> all;
+    while (!function.queue.empty())
+        all.push_back(dequeue(function));
+    return all;
+}
+
+bool Scheduler::has_worker(FunctionId id) const { return functions_.at(id)->workers != 0; }
+
 std::size_t Scheduler::waiting(FunctionId id) const { return functions_.at(id)->queue.size(); }
 
 bool Scheduler::ready(FunctionId id) const {

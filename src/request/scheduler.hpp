@@ -91,6 +91,11 @@ public:
     // Its worker ends once it has no requests, although it is not idle for long. wake(): it starts without a request.
     void rest(FunctionId function, Time now, Actions& out);
     void wake(FunctionId function, Time now, Actions& out);
+    // Requests wait, whatever else is said, until release(): its worker ends once those that it has are done.
+    void hold(FunctionId function, Time now, Actions& out);
+    void release(FunctionId function, Time now, Actions& out);
+    // Takes those that wait away from here. No action follows for them.
+    std::vector<RequestId> take_waiting(FunctionId function);
     // Removes a retired function. Returns false if it is not retired or still has workers or waiting requests.
     bool forget(FunctionId function);
 
@@ -131,6 +136,7 @@ public:
     std::uint64_t workers() const { return workers_.size(); }
     std::uint64_t max_machines() const { return max_machines_; }
     bool quiet() const { return waiting_.empty() && in_flight_ == 0; } // no request waits or is in a machine
+    bool has_worker(FunctionId function) const; // also one that is starting or ending
     bool waits(RequestId request) const { return waiting_.contains(request); }
     std::size_t waiting() const { return waiting_.size(); } // of all functions
     std::size_t waiting(FunctionId function) const;

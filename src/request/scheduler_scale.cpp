@@ -35,7 +35,7 @@ void Scheduler::not_idle(Machine& machine) {
 
 // Starts a worker or a machine when requests wait and no machine is free.
 void Scheduler::want_capacity(Function& function, Time now, Actions& out) {
-    if (function.queue.empty() || stopped_)
+    if (function.queue.empty() || stopped_ || function.held)
         return;
     Worker* const worker = function.worker;
     if (!worker) {
@@ -128,6 +128,8 @@ void Scheduler::worker_started(WorkerId id, Time now, Actions& out) {
         stop_worker(worker, now, out);
     else
         maybe_end(function, now, out);
+    if (function.held)
+        stop_worker(worker, now, out);
 }
 
 void Scheduler::worker_ending(WorkerId id, Time now) {
@@ -147,9 +149,24 @@ void Scheduler::rest(FunctionId id, Time now, Actions& out) {
         stop_worker(*function.worker, now, out);
 }
 
+void Scheduler::hold(FunctionId id, Time now, Actions& out) {
+    Function& function = *functions_.at(id);
+    function.held = true;
+    if (function.worker)
+        stop_worker(*function.worker, now, out);
+}
+
+void Scheduler::release(FunctionId id, Time now, Actions& out) {
+    Function& function = *functions_.at(id);
+    function.held = false;
+    keep_minimum(function, now, out);
+    want_capacity(function, now, out);
+}
+
 void Scheduler::wake(FunctionId id, Time now, Actions& out) {
     Function& function = *functions_.at(id);
-    if (function.worker || function.starting || function.retired || stopped_ || now < function.retry_at)
+    if (function.worker || function.starting || function.retired || function.held || stopped_ ||
+        now < function.retry_at)
         return;
     function.last_used = now;
     if (room()) {
@@ -284,7 +301,7 @@ void Scheduler::maybe_end(Function& function, Time now, Actions& out) {
 
 void Scheduler::keep_minimum(Function& function, Time now, Actions& out) {
     const unsigned min = std::min(function.scale.min, function.scale.max);
-    if (min == 0 || function.retired || stopped_)
+    if (min == 0 || function.retired || function.held || stopped_)
         return;
     activate(function);
     Worker* const worker = function.worker;

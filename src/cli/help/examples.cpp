@@ -38,6 +38,7 @@ constexpr Example kExamples[] = {
     {"rollback", "kvmserver rollback hello 3 --dry-run", "only says what would happen"},
     {"suspend", "kvmserver suspend counter", "its process ends; the next request goes on from there"},
     {"resume", "kvmserver resume counter", "so that the next request need not wait for it"},
+    {"migrate", "kvmserver migrate counter --to prod", "it goes on there; this daemon forwards its requests"},
     {"traffic", "kvmserver traffic hello", "shows how requests are divided"},
     {"traffic", "kvmserver traffic hello 3=90 4=10", "a tenth of the requests to version 4"},
     {"delete", "kvmserver delete hello --version 2", "one version that is not live"},

@@ -87,6 +87,8 @@ State state_of(const json& function, const Running& running) {
         }
     if (function.value("keeps_state", false)) // absent: an older daemon
         state.word += ", keeps state";
+    if (function.contains("moved"))
+        state.word = "moved";
     return state;
 }
 
@@ -182,6 +184,12 @@ int describe(const Invocation& invocation, Context& context) {
         line("env", name + "=" + value.get<std::string>());
     for (const json& name : function.at("secrets"))
         line("secret", name);
+    if (function.contains("moved"))
+        line("moved", fmt::format("to {}, where it is v{}; requests go to {}{}",
+                                  function.at("moved").at("to").get<std::string>(),
+                                  function.at("moved").at("version").get<std::uint64_t>(),
+                                  function.at("moved").at("forward").get<std::string>(),
+                                  function.at("moved").at("confirmed").get<bool>() ? "" : " once it confirms"));
     line("created", function.at("created"));
     line("changed", function.at("changed"));
     const std::string& asked = invocation.operands.front();

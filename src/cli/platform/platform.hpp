@@ -28,6 +28,7 @@ Command history_command();
 Command rollback_command();
 Command suspend_command();
 Command resume_command();
+Command migrate_command();
 Command traffic_command();
 Command delete_command();
 Command env_command();

@@ -185,6 +185,23 @@ Pulled There::pull(const std::string& reference, int fd) {
 
 } // namespace
 
+remote::Server server_named(const std::string& name) {
+    remote::Server server;
+    const remote::Remotes remotes(remote::Remotes::default_file());
+    if (const auto known = remotes.find(name)) {
+        server.url = known->url;
+        server.token = known->token;
+        server.ca_file = known->ca_file;
+    } else if (name.find("://") != std::string::npos) {
+        server.url = name;
+    } else {
+        throw UserError(ExitCode::not_found, fmt::format("there is no remote '{}': kvmserver remote list lists them, "
+                                                         "kvmserver login https://HOST:PORT adds one",
+                                                         name));
+    }
+    return server;
+}
+
 std::optional<remote::Server> chosen_server(const Invocation& invocation) {
     const auto name = text(invocation, "remote");
     const auto token_file = text(invocation, "token-file"), ca_file = text(invocation, "cacert");
@@ -196,19 +213,7 @@ std::optional<remote::Server> chosen_server(const Invocation& invocation) {
     }
     if (text(invocation, "store"))
         throw UserError(ExitCode::usage, "--store is of this host, --remote of another: give one of them");
-    remote::Server server;
-    const remote::Remotes remotes(remote::Remotes::default_file());
-    if (const auto known = remotes.find(*name)) {
-        server.url = known->url;
-        server.token = known->token;
-        server.ca_file = known->ca_file;
-    } else if (name->find("://") != std::string::npos) {
-        server.url = *name;
-    } else {
-        throw UserError(ExitCode::not_found, fmt::format("there is no remote '{}': kvmserver remote list lists them, "
-                                                         "kvmserver login https://HOST:PORT adds one",
-                                                         *name));
-    }
+    remote::Server server = server_named(*name);
     if (const std::string token = environment_variable("KVMSERVER_TOKEN"); !token.empty())
         server.token = token;
     if (token_file)

@@ -32,6 +32,8 @@ const char* name_of(Action action) {
     case Action::set_secret: return "set-secret";
     case Action::unset_secret: return "unset-secret";
     case Action::delete_version: return "delete-version";
+    case Action::migrate: return "migrate";
+    case Action::take_over: return "take-over";
     case Action::gc: break;
     }
     return "gc";

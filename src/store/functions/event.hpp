@@ -32,6 +32,8 @@ enum class Action {
     set_secret,
     unset_secret,
     delete_version,
+    migrate,
+    take_over,
     gc,
 };
 const char* name_of(Action action); // "deploy", "set-env"

@@ -32,6 +32,7 @@ public:
     void remove(std::uint64_t version);
     void take_routes(const std::vector<Route>& routes); // replaces all routes; throws RouteTaken
     void set_traffic(std::vector<Live> live);           // replaces it; throws BadValue, NotFound, Conflict
+    void set_moved(const std::optional<Moved>& moved);  // throws BadValue
 
     // Records the event in the function's history. Returns the function's new record. Throws BadValue for the message.
     FunctionRecord commit(const Event& event);

@@ -37,7 +37,28 @@ VersionInfo read_version(const Statement& row, const Database& database) {
     database.damaged("a version of unknown state");
 }
 
+std::optional<Moved> moved_in(const Statement& row, int column, const Database& database) {
+    const std::string text = row.text(column);
+    if (text.empty())
+        return std::nullopt;
+    try {
+        return moved_from_text(text);
+    } catch (const BadValue& e) {
+        database.damaged(e.what());
+    }
+}
+
 } // namespace
+
+std::map<std::string, Moved> Functions::pending_moves() {
+    auto index = store_.index();
+    std::map<std::string, Moved> pending;
+    auto rows = index->prepare("SELECT name, moved FROM function WHERE moved <> ''");
+    while (rows.step())
+        if (const auto moved = moved_in(rows, 1, *index); moved && moved->pending)
+            pending.emplace(rows.text(0), *moved);
+    return pending;
+}
 
 std::vector<ToCompress> Functions::to_compress() {
     auto index = store_.index();
@@ -65,7 +86,7 @@ std::vector<FunctionSummary> Functions::list(const Page& page) {
     const Transaction same_moment(*index, Transaction::Kind::read);
     std::vector<FunctionSummary> functions;
     std::vector<std::int64_t> ids;
-    auto heads = index->prepare("SELECT id, name, revision, created, changed, tag FROM function "
+    auto heads = index->prepare("SELECT id, name, revision, created, changed, tag, moved FROM function "
                                 "WHERE name > ? AND name >= ? AND name < ? ORDER BY name");
     // No name has a character above this one.
     for (heads.bind(page.after).bind(page.prefix).bind(page.prefix + '\x7f'); heads.step();) {
@@ -79,6 +100,7 @@ std::vector<FunctionSummary> Functions::list(const Page& page) {
         function.etag = fmt::format("{}-{}", heads.text(5), heads.integer(2));
         function.created = heads.integer(3);
         function.changed = heads.integer(4);
+        function.moved = moved_in(heads, 6, *index);
     }
     auto versions = index->prepare("SELECT count(*) FROM version WHERE function = ?");
     auto live = index->prepare("SELECT number, percent FROM traffic WHERE function = ? ORDER BY number");
@@ -113,6 +135,7 @@ FunctionDetails Functions::describe(const std::string& name) {
     details.changed = function.changed;
     details.live = function.live;
     details.routes = function.routes;
+    details.moved = function.moved;
     details.env = function.env;
     for (const auto& [secret, value] : function.secrets)
         details.secrets.push_back(secret);

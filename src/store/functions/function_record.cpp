@@ -72,6 +72,8 @@ void FunctionRecord::check() const {
         check_variable_name(variable);
         check_variable_value(variable, secret.value);
     }
+    if (moved)
+        moved->check();
     if (id <= 0 || revision == 0)
         throw BadValue("a number is 0");
 }
@@ -109,6 +111,8 @@ std::string to_record(const FunctionRecord& function) {
               {"secrets", std::move(secrets)}};
     if (function.tag != FunctionRecord().tag)
         json["tag"] = function.tag;
+    if (function.moved) // since schema 8
+        json["moved"] = to_text(*function.moved);
     return seal_record("function", json.dump());
 }
 
@@ -135,6 +139,12 @@ FunctionRecord function_from_record(std::string_view file) {
     for (const auto& [name, value] : field(json, "secrets").items())
         function.secrets[name] = {text(row(value, 2, "secrets")[0], "secrets"),
                                   static_cast<std::int64_t>(natural(value[1], "secrets"))};
+    if (json.contains("moved"))
+        try {
+            function.moved = moved_from_text(text_field(json, "moved"));
+        } catch (const BadValue& e) {
+            throw RecordError(std::string("\"moved\": ") + e.what());
+        }
     return checked(std::move(function));
 }
 

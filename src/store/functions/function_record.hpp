@@ -2,11 +2,13 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "src/common/digest.hpp"
+#include "src/store/functions/moved.hpp"
 #include "src/store/functions/names.hpp"
 #include "src/store/index/database.hpp"
 
@@ -37,6 +39,7 @@ struct FunctionRecord {
     std::vector<Route> routes;
     std::map<std::string, std::string> env;
     std::map<std::string, SecretValue> secrets;
+    std::optional<Moved> moved = {}; // nothing: it is served here
     bool operator==(const FunctionRecord&) const = default;
     // Changes with every change of the function. A later function of the same name never has the same one.
     std::string etag() const;

@@ -38,7 +38,7 @@ std::int64_t function_id(const Database& database, std::string_view name) {
 FunctionRecord load_function(const Database& database, std::int64_t id) {
     FunctionRecord function;
     auto head =
-        database.prepare("SELECT name, revision, last_version, created, changed, tag FROM function WHERE id = ?");
+        database.prepare("SELECT name, revision, last_version, created, changed, tag, moved FROM function WHERE id = ?");
     if (!head.bind(id).step())
         database.damaged("a function is missing");
     function.id = id;
@@ -48,6 +48,12 @@ FunctionRecord load_function(const Database& database, std::int64_t id) {
     function.created = head.integer(3);
     function.changed = head.integer(4);
     function.tag = head.text(5);
+    if (const std::string moved = head.text(6); !moved.empty())
+        try {
+            function.moved = moved_from_text(moved);
+        } catch (const BadValue& e) {
+            database.damaged(fmt::format("function {}: {}", tinykvm::brief(function.name), e.what()));
+        }
     auto live = database.prepare("SELECT number, percent FROM traffic WHERE function = ? ORDER BY number");
     for (live.bind(id); live.step();)
         function.live.push_back({live.natural(0), static_cast<unsigned>(live.natural(1))});
@@ -94,8 +100,8 @@ std::vector<std::uint64_t> version_numbers(const Database& database, std::int64_
 
 void insert_function_row(Database& database, const FunctionRecord& function) {
     database
-        .prepare("INSERT INTO function (id, name, revision, last_version, created, changed, tag) "
-                 "VALUES (?, ?, ?, ?, ?, ?, ?)")
+        .prepare("INSERT INTO function (id, name, revision, last_version, created, changed, tag, moved) "
+                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)")
         .bind(function.id)
         .bind(function.name)
         .bind(function.revision)
@@ -103,6 +109,7 @@ void insert_function_row(Database& database, const FunctionRecord& function) {
         .bind(function.created)
         .bind(function.changed)
         .bind(function.tag)
+        .bind(function.moved ? to_text(*function.moved) : "")
         .run();
 }
 

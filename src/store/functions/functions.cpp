@@ -19,9 +19,12 @@ namespace {
 // meanwhile.
 constexpr std::int64_t kWarmUpMs = 10 * 60 * 1000;
 
-std::uint64_t next_version(FunctionChange& change) {
+std::uint64_t next_version(FunctionChange& change, std::uint64_t at_least) {
     auto& database = change.database();
-    database.prepare("UPDATE function SET last_version = last_version + 1 WHERE id = ?").bind(change.id()).run();
+    database.prepare("UPDATE function SET last_version = max(last_version + 1, ?) WHERE id = ?")
+        .bind(at_least)
+        .bind(change.id())
+        .run();
     auto number = database.prepare("SELECT last_version FROM function WHERE id = ?");
     number.bind(change.id()).step();
     return number.natural(0);
@@ -34,6 +37,17 @@ void replace_env(FunctionChange& change, const std::map<std::string, std::string
         check_variable_name(name);
         check_variable_value(name, value);
         insert.bind(change.id()).bind(name).bind(value).run();
+    }
+}
+
+void replace_secrets(FunctionChange& change, const std::map<std::string, std::string>& secrets) {
+    change.database().prepare("DELETE FROM secret WHERE function = ?").bind(change.id()).run();
+    auto insert =
+        change.database().prepare("INSERT INTO secret (function, name, value, changed, grants) VALUES (?, ?, ?, ?, '')");
+    for (const auto& [name, value] : secrets) {
+        check_variable_name(name);
+        check_variable_value(name, value);
+        insert.bind(std::optional(change.id())).bind(name).bind(value).bind(now_ms()).run();
     }
 }
 
@@ -123,7 +137,7 @@ DeployResult Functions::deploy(const DeployRequest& request) {
     const FunctionRecord before = load_function(change.database(), change.id());
     result.before = before.live;
     const auto compared = latest(change.database(), before);
-    result.version = next_version(change);
+    result.version = next_version(change, request.at_least);
     change.add({change.id(), request.function, result.version, request.snapshot, request.manifest, now_ms(),
                 request.state, request.tenant, request.ceilings});
     mark(change, result.version, {request.compress_later, request.warms_up ? now_ms() + kWarmUpMs : 0});
@@ -131,6 +145,8 @@ DeployResult Functions::deploy(const DeployRequest& request) {
         change.take_routes(*request.routes);
     if (request.env)
         replace_env(change, *request.env);
+    if (request.secrets)
+        replace_secrets(change, *request.secrets);
     if (request.activate)
         change.set_traffic({{result.version, 100}});
     Event deployed = event(Action::deploy, fmt::format("v{}", result.version), request.message);
@@ -223,6 +239,54 @@ Functions::Switched Functions::rollback(const std::string& name, std::optional<s
         version = older.natural(0);
     }
     return switch_to(change, {{*version, 100}}, Action::rollback, message);
+}
+
+void Functions::move(const std::string& name, std::uint64_t version, const Moved& moved, const IfMatch& if_match) {
+    FunctionChange change(store_, name, if_match);
+    if (load_function(change.database(), change.id()).live != std::vector<Live>{{version, 100}})
+        throw Conflict(fmt::format("v{} of {} has not all requests any more", version, name));
+    change.set_moved(moved);
+    change.commit(event(Action::migrate, fmt::format("v{} -> {}", version, tinykvm::brief(moved.to))));
+}
+
+void Functions::move_is_over(const std::string& name) {
+    try {
+        FunctionChange change(store_, name, {});
+        FunctionRecord now = load_function(change.database(), change.id());
+        if (!now.moved || !now.moved->pending)
+            return;
+        Moved over = *std::move(now.moved);
+        over.pending = false;
+        over.token = over.ca_file = "";
+        change.set_moved(over);
+        change.commit_unasked();
+    } catch (const NotFound&) { // deleted meanwhile
+    }
+}
+
+void Functions::stay(const std::string& name) {
+    try {
+        FunctionChange change(store_, name, {});
+        if (!load_function(change.database(), change.id()).moved)
+            return;
+        change.set_moved({});
+        change.commit(event(Action::migrate, "it stays"));
+    } catch (const NotFound&) { // deleted meanwhile
+    }
+}
+
+void Functions::take_over(const std::string& name, std::uint64_t version) {
+    FunctionChange change(store_, name, {});
+    VersionRecord record = load_version(change.database(), change.id(), version);
+    if (record.state == VersionState::ready)
+        return;
+    if (record.state == VersionState::failed)
+        throw Conflict(fmt::format("{} v{} has failed", name, version));
+    record.state = VersionState::ready;
+    change.replace(record);
+    change.set_moved({});
+    change.set_traffic({{version, 100}});
+    change.commit(event(Action::take_over, fmt::format("v{}", version)));
 }
 
 std::string Functions::set_routes(const std::string& name, const std::vector<Route>& routes, const IfMatch& if_match) {

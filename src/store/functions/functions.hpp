@@ -27,6 +27,8 @@ struct DeployRequest {
     bool compress_later = false; // VersionInfo::compress_later
     bool warms_up = false;       // warmed() will follow
     std::string message = {};    // Event::message
+    std::uint64_t at_least = 0;  // the version's number, if it is not taken
+    std::optional<std::map<std::string, std::string>> secrets = {}; // replaces the function's own
 };
 
 struct DeployResult {
@@ -67,6 +69,7 @@ struct FunctionSummary {
     std::uint64_t versions = 0;
     std::vector<Route> routes;
     bool kept = false; // a live version keeps its state: [function] ephemeral = false
+    std::optional<Moved> moved;
 };
 
 struct FunctionDetails : FunctionSummary {
@@ -125,6 +128,18 @@ public:
     // which then stays. Returns the snapshot of before. Throws Conflict if the version's snapshot is final.
     Digest warmed(const std::string& name, std::uint64_t version, const Digest& warmed, bool compress_later);
     std::vector<ToCompress> to_compress(); // of all functions, live ones first
+
+    // From here on another daemon serves it, if `version` has all requests (else Conflict).
+    void move(const std::string& name, std::uint64_t version, const Moved& moved, const IfMatch& if_match = {});
+    // It is known to have taken over. Nothing happens if the function is not there or has not moved.
+    void move_is_over(const std::string& name);
+    // It has refused: the function is served here again.
+    void stay(const std::string& name);
+    std::map<std::string, Moved> pending_moves(); // by name
+    // The other side: a version that is pending becomes ready and gets all requests, also if the function had moved
+    // from here. Nothing happens if it was taken over before: whoever asks may ask again. Throws Conflict if it has
+    // failed.
+    void take_over(const std::string& name, std::uint64_t version);
 
     std::vector<FunctionSummary> list(const Page& page = {}); // sorted by name
     FunctionDetails describe(const std::string& name);

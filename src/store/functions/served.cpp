@@ -43,11 +43,13 @@ void read(const Database& database, std::optional<std::int64_t> only,
                  "SELECT coalesce(function, 0), name, value FROM secret WHERE coalesce(function, 0) > 0 AND {} "
                  "ORDER BY coalesce(function, 0)",
                  "coalesce(function, 0)", only);
-    auto heads = database.prepare(fmt::format("SELECT id, name, created FROM function WHERE {} ORDER BY id",
+    auto heads = database.prepare(fmt::format("SELECT id, name, created, moved FROM function WHERE {} ORDER BY id",
                                               only ? fmt::format("id = {}", *only) : "true"));
     while (heads.step()) {
         const std::int64_t id = heads.integer(0);
         ServedFunction function{heads.text(1), heads.integer(2), {}, {}, {}, {}};
+        if (const std::string moved = heads.text(3); !moved.empty())
+            function.moved = moved_from_text(moved);
         live.of(id, [&](const Statement& row) {
             function.live.push_back({row.natural(1), static_cast<unsigned>(row.natural(2)), row.digest(3), row.text(4),
                                      row.text(5), row.text(6)});

@@ -28,6 +28,7 @@ struct ServedFunction {
     std::vector<ServedVersion> live; // sorted by number
     std::vector<Route> routes;       // sorted
     std::map<std::string, std::string> env, secrets;
+    std::optional<Moved> moved = {}; // another daemon serves it
 };
 
 struct SharedSecret { // one that any function may ask for

@@ -24,6 +24,13 @@ public:
     daemon::InvokeReply invoke(const daemon::InvokeRequest&) override { return {}; }
     unsigned suspend(const std::string&) override { return 1; }
     unsigned resume(const std::string&) override { return 1; }
+    void hold(const std::string&, std::uint64_t) override {}
+    void release(const std::string&) override {}
+    void forward(const std::string&, const store::Moved&) override {}
+    store::SavedState saved_state(const std::string&, std::uint64_t, unsigned) override {
+        throw store::NotFound("there is none");
+    }
+    unsigned states(const std::string&, std::uint64_t) override { return 0; }
     void claim(const std::string&, const std::vector<ListenAddress>&, bool) override {}
     std::unique_ptr<daemon::FunctionProcess> take_spare() override { return nullptr; }
     bool shares_across_tenants() const override { return false; }

@@ -418,7 +418,7 @@ TEST_CASE("a store of schema 1 is migrated: what is in it is the operator's, and
             Functions(store).set_env(name, "A", "1");
     }
     sql(path, "DROP TABLE certificate; DROP TABLE change; DROP INDEX version_to_compress; ALTER TABLE function DROP "
-              "COLUMN tag; ALTER TABLE "
+              "COLUMN tag; ALTER TABLE function DROP COLUMN moved; ALTER TABLE "
               "version DROP COLUMN tenant; "
               "ALTER TABLE upload DROP COLUMN token; ALTER TABLE token DROP COLUMN routes; "
               "ALTER TABLE secret DROP COLUMN grants; ALTER TABLE token DROP COLUMN ceilings; "

@@ -1,0 +1,72 @@
+// The daemon's part of a migration: the side that a function leaves, and the states of its machines on both sides.
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "src/daemon/service.hpp"
+#include "src/store/errors.hpp"
+
+namespace kvmserver::daemon {
+
+namespace {
+constexpr std::chrono::seconds kPatience{10}; // for requests to end
+}
+
+std::shared_ptr<FunctionVersion> Service::only_live(const std::string& function, std::uint64_t version) const {
+    const auto versions = table_.live(function);
+    if (!versions)
+        throw store::NotFound(fmt::format("there is no function {}", function));
+    if (versions->size() != 1 || versions->front()->facts().version != version)
+        throw store::Conflict(fmt::format("v{} of {} has not all requests any more", version, function));
+    return versions->front();
+}
+
+void Service::hold(const std::string& function, std::uint64_t version) {
+    const auto one = only_live(function, version);
+    pool_.hold(one, kPatience);
+    const std::lock_guard lock(held_mutex_);
+    held_[function] = one;
+}
+
+std::shared_ptr<FunctionVersion> Service::held(const std::string& function) const {
+    const std::lock_guard lock(held_mutex_);
+    const auto found = held_.find(function);
+    return found == held_.end() ? nullptr : found->second;
+}
+
+void Service::release(const std::string& function) {
+    std::shared_ptr<FunctionVersion> left;
+    {
+        const std::lock_guard lock(held_mutex_);
+        if (const auto found = held_.extract(function))
+            left = found.mapped();
+    }
+    if (left)
+        pool_.release(left);
+}
+
+void Service::forward(const std::string& function, const store::Moved& moved) {
+    if (const auto left = held(function)) // which the table has no longer, or not much longer
+        pool_.forward(left, moved);
+    refresh();
+}
+
+unsigned Service::states(const std::string& function, std::uint64_t version) {
+    const FunctionVersion::Facts facts = table_.described(function, version)->facts();
+    return facts.suspends ? facts.machines : 0;
+}
+
+store::SavedState Service::saved_state(const std::string& function, std::uint64_t version, unsigned machine) {
+    constexpr int kPatienceMs = 5000; // for a process that ends
+    const auto first = table_.described(function, version);
+    if (machine == 0 || machine > first->facts().machines || !first->facts().suspends)
+        throw store::NotFound(fmt::format("{} v{} has no machine {} whose state is saved", function, version, machine));
+    const FunctionVersion& one = machine == 1 ? *first : *first->others()[machine - 2];
+    auto state = store::SavedState::claim(store_.shared_folder(), store::SavedState::id_of(one.state_description()),
+                                          kPatienceMs);
+    if (!state)
+        throw store::Conflict(fmt::format("a process has the state of {}", one.facts().name()));
+    return *std::move(state);
+}
+
+} // namespace kvmserver::daemon
