@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstring>
 #include <optional>
+#include <thread>
 
 #include "src/admin/handlers.hpp"
 #include "src/admin/migrations.hpp"
@@ -31,6 +32,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::uint64_t kMostPatience = 600'000; // ms
+
+constexpr std::chrono::seconds kToTakeOver{2}; // while requests wait; then it is asked behind
+
 double ms_between(Clock::time_point begin, Clock::time_point end) {
     return std::chrono::duration<double, std::milli>(end - begin).count();
 }
@@ -38,6 +43,7 @@ double ms_between(Clock::time_point begin, Clock::time_point end) {
 struct Wanted {
     std::string url, token, ca_file;
     std::optional<std::string> forward;
+    std::chrono::milliseconds patience{2000}; // for requests to end
 };
 
 Wanted wanted(Call& call) {
@@ -47,6 +53,11 @@ Wanted wanted(Call& call) {
     wanted.token = members.text("token").value_or("");
     wanted.ca_file = members.text("ca_file").value_or("");
     wanted.forward = members.text("forward");
+    if (const auto wait = members.natural("wait_ms")) {
+        if (*wait > kMostPatience)
+            throw store::BadValue(fmt::format("\"wait_ms\": at most {}", kMostPatience));
+        wanted.patience = std::chrono::milliseconds(*wait);
+    }
     members.done();
     return wanted;
 }
@@ -109,7 +120,9 @@ public:
             give_up();
             throw;
         }
-        taken_over_ = ask_to_take_over(name_, moved_);
+        const auto give_up_at = Clock::now() + kToTakeOver;
+        while ((taken_over_ = ask_to_take_over(name_, moved_)) == TakenOver::unknown && Clock::now() < give_up_at)
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
         const auto end = Clock::now();
         try {
             call_.api.migrations().settle(name_, moved_, taken_over_);
@@ -230,7 +243,7 @@ private:
     // From here on requests wait.
     void leave() {
         held_at_ = Clock::now();
-        control_.hold(name_, version_.number);
+        control_.hold(name_, version_.number, wanted_.patience);
         held_ = true;
         saved_at_ = Clock::now();
         for (unsigned machine = 1; machine <= machines_; ++machine)

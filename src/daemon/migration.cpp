@@ -8,10 +8,6 @@
 
 namespace kvmserver::daemon {
 
-namespace {
-constexpr std::chrono::seconds kPatience{10}; // for requests to end
-}
-
 std::shared_ptr<FunctionVersion> Service::only_live(const std::string& function, std::uint64_t version) const {
     const auto versions = table_.live(function);
     if (!versions)
@@ -21,9 +17,9 @@ std::shared_ptr<FunctionVersion> Service::only_live(const std::string& function,
     return versions->front();
 }
 
-void Service::hold(const std::string& function, std::uint64_t version) {
+void Service::hold(const std::string& function, std::uint64_t version, std::chrono::milliseconds patience) {
     const auto one = only_live(function, version);
-    pool_.hold(one, kPatience);
+    pool_.hold(one, patience);
     const std::lock_guard lock(held_mutex_);
     held_[function] = one;
 }

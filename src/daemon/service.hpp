@@ -53,7 +53,8 @@ public:
     InvokeReply invoke(const InvokeRequest& request) override; // invoke.cpp
     unsigned suspend(const std::string& function) override;    // live.cpp, as is:
     unsigned resume(const std::string& function) override;
-    void hold(const std::string& function, std::uint64_t version) override; // migration.cpp, as is:
+    void hold(const std::string& function, std::uint64_t version, std::chrono::milliseconds patience) override;
+    // migration.cpp, as is:
     void release(const std::string& function) override;
     void forward(const std::string& function, const store::Moved& moved) override;
     store::SavedState saved_state(const std::string& function, std::uint64_t version, unsigned machine) override;

@@ -134,8 +134,8 @@ void WorkerPool::hold(const std::shared_ptr<FunctionVersion>& version, std::chro
     release(version);
     if (!in_time)
         throw UserError(ExitCode::unreachable,
-                        fmt::format("{} still has requests after {} s; it stays", name,
-                                    std::chrono::duration_cast<std::chrono::seconds>(patience).count()));
+                        fmt::format("{} still has requests after {:.3g} s; it stays: --wait SECONDS allows for longer ones", name,
+                                    std::chrono::duration<double>(patience).count()));
     throw UserError(ExitCode::failure, fmt::format("the state of {} was not saved; see: kvmserver logs {}", name, name));
 }
 

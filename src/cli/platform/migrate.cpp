@@ -30,6 +30,13 @@ constexpr OptionSpec kForward{.name = "forward",
                               .value = "URL",
                               .help = "its public listener, as this daemon reaches it: http://HOST:PORT"};
 
+constexpr OptionSpec kWait{.name = "wait",
+                           .kind = Kind::seconds,
+                           .group = "Options",
+                           .value = "SECONDS",
+                           .fallback = "2",
+                           .help = "how long new requests may wait for those under way to end"};
+
 // The other daemon's, if this one is asked without a token.
 std::string token_for(const Invocation& invocation, const remote::Server& there) {
     if (const auto file = text(invocation, "to-token-file"))
@@ -49,6 +56,8 @@ int migrate(const Invocation& invocation, Context& context) {
     json body{{"to", there.url}, {"token", token_for(invocation, there)}, {"ca_file", there.ca_file}};
     if (const auto forward = text(invocation, "forward"))
         body["forward"] = *forward;
+    if (const auto wait = seconds_of(invocation, "wait", 600))
+        body["wait_ms"] = static_cast<std::uint64_t>(*wait * 1000);
     const std::string& name = invocation.operands.front();
     const json done = connect(invocation, context)->call("POST", target_of({"functions", name, "migrate"}), body);
     const bool confirmed = done.at("confirmed").get<bool>();
@@ -78,7 +87,7 @@ Command migrate_command() {
             .synopsis = "NAME --to REMOTE",
             .summary = "let another daemon serve a function, with what its machines keep",
             .operands = Operands::ours,
-            .options = options({kTo, kToTokenFile, kForward}),
+            .options = options({kTo, kToTokenFile, kForward, kWait}),
             .action = migrate,
             .words = {Words::functions}};
 }

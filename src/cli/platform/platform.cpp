@@ -34,14 +34,17 @@ std::vector<OptionSpec> options_with_events(std::initializer_list<OptionSpec> ow
     return all;
 }
 
-std::optional<double> timeout(const Invocation& invocation) {
-    const auto given = text(invocation, "timeout");
+std::optional<double> timeout(const Invocation& invocation) { return seconds_of(invocation, "timeout", 1e7); }
+
+std::optional<double> seconds_of(const Invocation& invocation, const char* name, double most) {
+    const auto given = text(invocation, name);
     if (!given)
         return std::nullopt;
     char* end = nullptr;
     const double seconds = std::strtod(given->c_str(), &end);
-    if (end == given->c_str() || *end != '\0' || !(seconds > 0) || seconds > 1e7)
-        throw UserError(ExitCode::usage, fmt::format("--timeout: '{}' is not a number of seconds above 0", *given));
+    if (end == given->c_str() || *end != '\0' || !(seconds > 0) || seconds > most)
+        throw UserError(ExitCode::usage, fmt::format("--{}: '{}' is not a number of seconds above 0 and up to {}", name,
+                                                     *given, most));
     return seconds;
 }
 

@@ -5,6 +5,7 @@ const crypto = require('node:crypto');
 
 const [port, name] = [Number(process.argv[2]), process.argv[3] ?? 'probe'];
 let count = 0;
+let kept = null; // see grow
 const waiting = []; // replies that others are waited for with
 let values = null; // what the after-restore hook brought
 
@@ -39,6 +40,9 @@ const server = http.createServer((request, response) => {
     response.setHeader('Clear-Site-Data', '"*"').setHeader('Set-Cookie', ['a=1; Path=/', 'b=2']).setHeader('Content-Type', 'text/html');
     response.writeHead(302, 'Gone Fishing', { Location: 'https://elsewhere.example/', 'Strict-Transport-Security': 'max-age=1' });
     response.end('<script>document.title = "taken over"</script>');
+  } else if (path === 'grow') { // keeps so many MiB, all different from before
+    kept = Buffer.alloc(Number(argument) << 20, String(Math.random()));
+    response.end('grown\n');
   } else if (path === 'much') response.end('m'.repeat(Number(argument)));
   else if (path === 'env') response.end(String(process.env[argument]));
   else if (path === 'need') response.writeHead(process.env[argument] ? 200 : 503).end();

@@ -24,7 +24,7 @@ public:
     daemon::InvokeReply invoke(const daemon::InvokeRequest&) override { return {}; }
     unsigned suspend(const std::string&) override { return 1; }
     unsigned resume(const std::string&) override { return 1; }
-    void hold(const std::string&, std::uint64_t) override {}
+    void hold(const std::string&, std::uint64_t, std::chrono::milliseconds) override {}
     void release(const std::string&) override {}
     void forward(const std::string&, const store::Moved&) override {}
     store::SavedState saved_state(const std::string&, std::uint64_t, unsigned) override {

@@ -1,0 +1,164 @@
+"""A migration that fails at any point leaves exactly one live function, with what it kept."""
+import contextlib
+import http.client
+import http.server
+import os
+import signal
+import threading
+
+import harness
+import pytest
+from test_migrate import Side, deploy, two  # noqa: F401: fixtures
+
+STEPS = ["info", "present", "missing", "upload", "bytes", "version", "state", "take-over"]  # requests to the other daemon
+MOMENTS = ["before", "after"]  # the request is not sent; its reply is not received
+NIGHTLY = os.environ.get("MIGRATIONS") == "all"
+
+
+def step_of(method: str, path: str, body: bytes) -> str:
+    if path == "/v1/info":
+        return "info"
+    if path == "/v1/snapshots/missing":
+        return "present" if b'"pieces":[]' in body else "missing"
+    if path.startswith("/v1/uploads"):
+        return "upload" if method == "POST" else "bytes"
+    if method == "DELETE":
+        return "give up"
+    return {"state": "state", "take-over": "take-over"}.get(path.split("?")[0].split("/")[-1], "version")
+
+
+class Between:
+    """What is between the daemons: does something at one moment of one step, once, and loses that request or its reply."""
+
+    def __init__(self, to: int) -> None:
+        outer = self
+        self.to, self.at, self.act, self.seen = to, None, lambda: None, []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def pass_on(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                step = step_of(self.command, self.path, body)
+                outer.seen.append(step)
+                if outer.struck(step, "before"):
+                    return self.lose()
+                headers = {name: value for name, value in self.headers.items() if name.lower() not in ("host", "expect")}
+                try:
+                    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", outer.to, timeout=harness.PATIENCE)) as there:
+                        there.request(self.command, self.path, body, headers)
+                        reply = there.getresponse()
+                        text = reply.read()
+                except OSError:  # it was killed
+                    return self.lose()
+                if outer.struck(step, "after"):
+                    return self.lose()
+                self.send_response_only(reply.status)
+                for name, value in reply.getheaders():
+                    if name.lower() not in ("connection", "transfer-encoding"):
+                        self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(text if self.command != "HEAD" else b"")
+
+            def lose(self) -> None:
+                self.close_connection = True
+
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = pass_on
+
+            def log_message(self, *_) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def struck(self, step: str, moment: str) -> bool:
+        if (step, moment) != self.at:
+            return False
+        self.at = None
+        self.act()
+        return True
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def between(two):
+    proxy = Between(two[1].admin_port)
+    yield proxy
+    proxy.close()
+
+
+def settled(a: Side, name: str) -> int:
+    """What the first request gets that is answered."""
+    replies = []
+
+    def answered() -> bool:
+        replies.append(a.daemon.ask(name))
+        assert replies[-1].status in (200, 502, 503), replies[-1]
+        return replies[-1].status == 200
+
+    harness.wait_until(answered, f"{name} is live")
+    return int(replies[-1].body)
+
+
+def exactly_one(a: Side, b: Side, name: str, expected: set[int]) -> bool:
+    """Whether it has moved."""
+    first = settled(a, name)
+    assert first in expected, (first, expected)
+    moved = a.store.json("describe", name).get("moved")
+    there = b.daemon.ask(name)
+    if moved:
+        assert moved["confirmed"] and there.status == 200 and int(there.body) == first + 1, (moved, there)
+        assert a.text(name) == f"{first + 2}\n" and not a.runs(name)
+        return True
+    assert there.status in (404, 503) and not b.runs(name), there
+    assert a.text(name) == f"{first + 1}\n"
+    again = a.migrate(b, name)  # nothing is in the way
+    assert again.status == 0 and [a.text(name), b.text(name)] == [f"{first + 2}\n", f"{first + 3}\n"], again
+    return False
+
+
+def one_case(a: Side, b: Side, between: Between, name: str, step: str, moment: str, killed: Side | None) -> None:
+    deploy(a, name=name, top=f"warmup = 0\nmax-request-time = {100 + len(between.seen)}\n")  # no snapshot is there already
+    assert [a.text(name) for _ in range(3)] == ["1\n", "2\n", "3\n"]
+    a.store.ok("suspend", name)
+    assert a.text(name) == "4\n"
+    between.act = (lambda: killed.daemon.popen.send_signal(signal.SIGKILL)) if killed else (lambda: None)
+    between.at = (step, moment)
+    between.seen.clear()
+    done = a.store("migrate", name, "--to", between.url, "--to-token-file", b.token_file)
+    assert between.at is None, between.seen
+    if killed:
+        killed.daemon.wait()
+        killed.start()
+    moved = exactly_one(a, b, name, {5} if killed is not a else {4, 5})
+    if not killed:
+        assert moved == (done.status == 0), done
+        assert done.status == 0 or len(done.said) == 1, done
+
+
+def cases(who: str) -> list:
+    few = {("state", "after"), ("take-over", "before"), ("take-over", "after"), ("version", "after")}
+    return [pytest.param(step, moment, id=f"{step}-{moment}") for step in STEPS for moment in MOMENTS
+            if NIGHTLY or (step, moment) in few or who == "none"]
+
+
+def test_a_connection_that_breaks(two, between) -> None:
+    a, b = two
+    for step in STEPS:
+        for moment in MOMENTS:
+            one_case(a, b, between, f"{step}-{moment}", step, moment, None)
+
+
+@pytest.mark.parametrize("step, moment", cases("there"))
+def test_the_other_daemon_dies(two, between, step, moment) -> None:
+    one_case(*two, between, "keeps", step, moment, two[1])
+
+
+@pytest.mark.parametrize("step, moment", cases("here"))
+def test_this_daemon_dies(two, between, step, moment) -> None:
+    one_case(*two, between, "keeps", step, moment, two[0])
