@@ -52,6 +52,12 @@ public:
     void rest(FunctionId function) {
         step([&](Actions& out) { scheduler.rest(function, now, out); });
     }
+    void hold(FunctionId function) {
+        step([&](Actions& out) { scheduler.hold(function, now, out); });
+    }
+    void release(FunctionId function) {
+        step([&](Actions& out) { scheduler.release(function, now, out); });
+    }
     void wake(FunctionId function) {
         step([&](Actions& out) { scheduler.wake(function, now, out); });
     }

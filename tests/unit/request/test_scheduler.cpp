@@ -322,6 +322,57 @@ TEST_CASE("a worker that is to rest ends after its requests; who is to wake star
     CHECK(owner.wrong.empty());
 }
 
+TEST_CASE("requests to a function that is held wait, whatever happens, until it is released") {
+    Owner owner;
+    const FunctionId function = owner.add({.min = 1, .max = 2, .idle_ns = 100 * kSecond, .queue = 8, .kept = true});
+    owner.adopt(function);
+    const WorkerId worker = only_worker(owner);
+    start_all(owner);
+    const RequestId served = owner.ask(function);
+    owner.hold(function);
+    CHECK(owner.workers[worker].stopped);
+    const RequestId first = owner.ask(function), second = owner.ask(function);
+    owner.wake(function);
+    owner.adopt(function);
+    owner.now += kSecond;
+    owner.tick();
+    owner.ready(*owner.requests[served].machine);
+    CHECK(owner.requests[served].state == State::finished);
+    for (const MachineId id : owner.machines_in(MachineState::closing))
+        owner.gone(id);
+    CHECK(owner.scheduler.has_worker(function));
+    owner.exits(worker, true);
+    CHECK(!owner.scheduler.has_worker(function));
+    CHECK(owner.workers.empty());
+    CHECK(owner.requests[first].state == State::waiting);
+    owner.release(function);
+    start_all(owner);
+    CHECK(owner.requests[first].state == State::in_machine);
+    CHECK(owner.scheduler.waiting(function) == 1);
+    CHECK(owner.scheduler.take_waiting(function) == std::vector<RequestId>{second});
+    CHECK(owner.scheduler.waiting(function) == 0);
+    owner.requests[second].state = State::abandoned; // it is somebody else's
+    CHECK(owner.wrong.empty());
+}
+
+TEST_CASE("a worker that was being started when its function was held ends at once") {
+    Owner owner;
+    const FunctionId function = owner.add({.max = 1, .idle_ns = kSecond, .queue = 8});
+    const RequestId waits = owner.ask(function);
+    const WorkerId worker = only_worker(owner);
+    owner.hold(function);
+    owner.started(worker);
+    CHECK(owner.workers[worker].stopped);
+    for (const MachineId id : owner.machines_in(MachineState::closing))
+        owner.gone(id);
+    owner.exits(worker, true);
+    CHECK(owner.workers.empty());
+    CHECK(owner.requests[waits].state == State::waiting);
+    owner.release(function);
+    CHECK(only_worker(owner) != worker);
+    CHECK(owner.wrong.empty());
+}
+
 TEST_CASE("a worker that is ending by itself gets no more requests; its successor starts once it has exited") {
     Owner owner;
     const FunctionId function = owner.add({.min = 1, .max = 3, .idle_ns = kSecond, .queue = 8, .kept = true});
