@@ -158,10 +158,9 @@ private:
         if (now.moved)
             throw store::Conflict(fmt::format("{} was migrated to {} already", name_, now.moved->to));
         if (now.live.size() != 1)
-            throw store::Conflict(now.live.empty()
-                                      ? fmt::format("no version of {} is live", name_)
-                                      : fmt::format("{} versions of {} are live: give all requests to one",
-                                                    now.live.size(), name_));
+            throw store::Conflict(now.live.empty() ? fmt::format("no version of {} is live", name_)
+                                                   : fmt::format("{} versions of {} are live: give all requests to one",
+                                                                 now.live.size(), name_));
         const auto function = store::Served(call_.store()).find(name_);
         if (!function || function->live.size() != 1)
             throw store::Conflict(fmt::format("{} is being changed: try again", name_));
@@ -169,9 +168,10 @@ private:
         version_ = function_.live.front();
         const daemon::FunctionSettings settings = daemon::function_settings(version_.manifest);
         if (settings.tcp)
-            throw store::Conflict(fmt::format("{} serves connections, not HTTP requests: only requests can be forwarded "
-                                              "to where it would be",
-                                              name_));
+            throw store::Conflict(
+                fmt::format("{} serves connections, not HTTP requests: only requests can be forwarded "
+                            "to where it would be",
+                            name_));
         if (settings.kept && !settings.suspend)
             throw store::Conflict(fmt::format("what the machine of {} keeps cannot be saved: it needs "
                                               "[function.scale] suspend = true",
@@ -186,9 +186,10 @@ private:
             throw store::Conflict(fmt::format("{} serves no functions", there_.shown()));
         const std::string other = info.at("version"), own = call_.api.options().version;
         if (other != own)
-            throw store::Conflict(fmt::format("{} is kvmserver {}, and this one {}: a machine goes on in the same version "
-                                              "only",
-                                              there_.shown(), other, own));
+            throw store::Conflict(
+                fmt::format("{} is kvmserver {}, and this one {}: a machine goes on in the same version "
+                            "only",
+                            there_.shown(), other, own));
         moved_.forward = wanted_.forward ? *wanted_.forward : public_listener(wanted_.url, info.at("daemon"));
         require_reachable(moved_.forward);
         for (const std::string& secret : missing_secrets())
@@ -275,19 +276,19 @@ private:
             at += count;
         }
         std::uint64_t at = 0;
-        const remote::Reply reply =
-            there_.ask({.method = "PUT",
-                        .target = target(fmt::format("/versions/{}/state?machine={}&sha256={}", moved_.version, machine,
-                                                     sum.finish().hex())),
-                        .source =
-                            [&](char* into, std::size_t most) {
-                                const std::size_t count =
-                                    read(at, std::as_writable_bytes(std::span(into, std::min<std::uint64_t>(most, bytes - at))));
-                                at += count;
-                                return count;
-                            },
-                        .body_bytes = bytes,
-                        .transfer = true});
+        const remote::Reply reply = there_.ask(
+            {.method = "PUT",
+             .target = target(
+                 fmt::format("/versions/{}/state?machine={}&sha256={}", moved_.version, machine, sum.finish().hex())),
+             .source =
+                 [&](char* into, std::size_t most) {
+                     const std::size_t count =
+                         read(at, std::as_writable_bytes(std::span(into, std::min<std::uint64_t>(most, bytes - at))));
+                     at += count;
+                     return count;
+                 },
+             .body_bytes = bytes,
+             .transfer = true});
         if (reply.status >= 400)
             remote::throw_problem(reply, there_.shown());
         state_bytes_ += bytes;
@@ -334,7 +335,8 @@ void migrate(Call& call) {
     } catch (const remote::Problem& problem) {
         throw tinykvm::UserError(problem.code(), fmt::format("the other daemon says: {}", problem.what()));
     } catch (const json::exception&) {
-        throw tinykvm::UserError(tinykvm::ExitCode::failure, "the other daemon does not answer as the API of kvmserver");
+        throw tinykvm::UserError(tinykvm::ExitCode::failure,
+                                 "the other daemon does not answer as the API of kvmserver");
     }
 }
 

@@ -30,8 +30,8 @@ remote::Server server_of(const std::string& url, const std::string& token, const
 TakenOver ask_to_take_over(const std::string& function, const store::Moved& moved) {
     try {
         remote::Client there(server_of(moved.to, moved.token, moved.ca_file));
-        there.call("POST", fmt::format("/v1/functions/{}/versions/{}/take-over", percent_encoded(function),
-                                       moved.version));
+        there.call("POST",
+                   fmt::format("/v1/functions/{}/versions/{}/take-over", percent_encoded(function), moved.version));
         return TakenOver::yes;
     } catch (const remote::Problem& problem) {
         // It does not have the version, or gave it up. Anything else, such as a token that was revoked, may end.

@@ -105,9 +105,9 @@ constexpr Endpoint kEndpoints[] = {
       .replies = {
        {200, "FunctionReply", {"Kvmserver-Version", "Kvmserver-Request-Id", "Kvmserver-Cold", "Server-Timing"}},
        {kAnyStatus, "FunctionReply", {"Kvmserver-Version", "Kvmserver-Request-Id", "Kvmserver-Cold", "Server-Timing"}}},
-      .problems = {"not-serving", "bad-reply", "function-failing", "no-socket", "not-forwarded", "not-live", "not-restored",
-        "out-of-memory", "program-failed", "program-timeout", "queue-full", "queue-timeout", "reply-too-large",
-        "request-timeout", "stopping", "worker-died"}}},
+      .problems = {"not-serving", "bad-reply", "function-failing", "no-socket", "not-forwarded", "not-live",
+        "not-restored", "out-of-memory", "program-failed", "program-timeout", "queue-full", "queue-timeout",
+        "reply-too-large", "request-timeout", "stopping", "worker-died"}}},
     {"GET", "/v1/functions/{name}/logs", Of::function, kScopeRead, logs, "what it printed",
      {.id = "function_logs",
       .query = {"follow", "since", "request_id", "version", "tail", "requests", "errors", "grep"},

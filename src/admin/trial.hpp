@@ -17,7 +17,7 @@ struct TrialOf {
     std::string tenant;          // store::VersionRecord::tenant
     bool activate = true;        // it gets requests
     std::map<std::string, std::string> env;
-    std::vector<std::string> secrets; // names of those that the function has
+    std::vector<std::string> secrets;                    // names of those that the function has
     std::map<std::string, std::string> new_secrets = {}; // that it will have, too
 };
 

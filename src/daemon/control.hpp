@@ -100,8 +100,8 @@ public:
     virtual unsigned resume(const std::string& function) = 0;
 
     // Migration (migration.cpp). hold(): from here on requests to this version, the only live one, wait, and the states
-    // of machines that can be suspended are saved when this returns. Throws store::Conflict if another is live, and UserError if its
-    // requests do not end in time, or if a state could not be saved; requests do not wait then.
+    // of machines that can be suspended are saved when this returns. Throws store::Conflict if another is live, and
+    // UserError if its requests do not end in time, or if a state could not be saved; requests do not wait then.
     virtual void hold(const std::string& function, std::uint64_t version, std::chrono::milliseconds patience) = 0;
     // Ends that: requests that wait are served here, unless forward() has been called.
     virtual void release(const std::string& function) = 0;

@@ -25,8 +25,8 @@ struct Given {
     std::optional<TcpSettings> tcp; // nothing: HTTP
     Sticky sticky;                  // if there are several machines that keep their state
     Values values;
-    std::string ceilings; // the most that it is granted (ceilings_text)
-    std::string tenant;   // whose copies of unpacked pages it gets
+    std::string ceilings;              // the most that it is granted (ceilings_text)
+    std::string tenant;                // whose copies of unpacked pages it gets
     std::optional<store::Moved> moved; // another daemon serves it
     bool operator==(const Given&) const = default;
 };
@@ -98,8 +98,8 @@ private:
     std::once_flag has_requests_;
     std::shared_ptr<RequestRing> requests_;
     // Guarded by the pool's mutex:
-    std::optional<request::FunctionId> id_; // the scheduler's id; nothing: unknown to it
-    bool retired_ = false;                  // it is no longer routed to: what its machine keeps is not saved
+    std::optional<request::FunctionId> id_;     // the scheduler's id; nothing: unknown to it
+    bool retired_ = false;                      // it is no longer routed to: what its machine keeps is not saved
     std::unique_ptr<const store::Moved> moved_; // it has moved since
     // Most of very many have neither, so they take the room of a pointer.
     std::unique_ptr<const std::string> last_failure_;

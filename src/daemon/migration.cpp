@@ -24,6 +24,25 @@ void Service::hold(const std::string& function, std::uint64_t version, std::chro
     held_[function] = one;
 }
 
+std::shared_ptr<FunctionVersion> Service::elsewhere(const Destination& destination) const {
+    if (destination.shares.size() != 1 || !destination.shares.front().version)
+        return nullptr;
+    auto version = destination.shares.front().version; // the other daemon chooses among its machines
+    const auto& moved = version->facts().given->moved;
+    if (!moved)
+        return nullptr;
+    // Until it is known whether the other daemon has taken it over, requests wait, as those before them.
+    auto waits = moved->pending ? held(destination.function) : nullptr;
+    return waits ? std::move(waits) : std::move(version);
+}
+
+request::Problem Service::back_to_here(const std::string& function, const store::Moved& moved) {
+    request::Circumstances of;
+    of.function = function;
+    of.reason = fmt::format("{} forwards it back to here", moved.forward);
+    return problem_for(request::Outcome::not_forwarded, of);
+}
+
 std::shared_ptr<FunctionVersion> Service::held(const std::string& function) const {
     const std::lock_guard lock(held_mutex_);
     const auto found = held_.find(function);

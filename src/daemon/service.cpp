@@ -121,12 +121,6 @@ request::Problem tls_of_its_own(const std::string& function) {
     return problem;
 }
 
-// Whether another daemon serves the function.
-bool is_elsewhere(const Destination& destination) {
-    return !destination.shares.empty() && destination.shares.front().version &&
-           destination.shares.front().version->facts().given->moved;
-}
-
 const RequestLease* lease_of(const http::RequestRecord& record) {
     return static_cast<const RequestLease*>(record.lease);
 }
@@ -302,12 +296,9 @@ std::unique_ptr<http::Lease> Service::connect(const http::RequestInfo& request,
         waiter->failed(std::move(problem));
         return nullptr;
     }
-    Choice choice = is_elsewhere(*destination)
-                        ? Choice{destination->shares.front().version, ""} // which chooses itself
-                        : choose(*destination, {request.head.fields, route->path, request.secure});
-    if (const FunctionVersion* const one = choice.machine.get(); one && one->facts().given->moved)
-        if (auto waits = one->facts().given->moved->pending ? held(destination->function) : nullptr)
-            choice.machine = std::move(waits); // until it is known whether the other daemon has taken it over
+    Choice choice{elsewhere(*destination), ""};
+    if (!choice.machine)
+        choice = choose(*destination, {request.head.fields, route->path, request.secure});
     const std::shared_ptr<FunctionVersion>& version = choice.machine;
     if (!version) {
         request::Circumstances of;
@@ -317,10 +308,7 @@ std::unique_ptr<http::Lease> Service::connect(const http::RequestInfo& request,
     }
     const Given& given = *version->facts().given;
     if (given.moved && !request.head.find(kForwardedHeader).empty()) {
-        request::Circumstances of;
-        of.function = destination->function;
-        of.reason = fmt::format("{} forwards it back to here", given.moved->forward);
-        waiter->failed(problem_for(request::Outcome::not_forwarded, of));
+        waiter->failed(back_to_here(destination->function, *given.moved));
         return nullptr;
     }
     if (given.tcp) {

@@ -80,6 +80,9 @@ private:
     void finished(const TcpRecord& record);
     std::vector<std::shared_ptr<FunctionVersion>> suspending(const std::string& function) const;
     std::shared_ptr<FunctionVersion> only_live(const std::string& function, std::uint64_t version) const;
+    // What is asked of a function that has moved; null: it has not.
+    std::shared_ptr<FunctionVersion> elsewhere(const Destination& destination) const;
+    static request::Problem back_to_here(const std::string& function, const store::Moved& moved);
     std::shared_ptr<FunctionVersion> held(const std::string& function) const; // null: it is not
     bool read_table(bool anyhow);
     void read_certificates();

@@ -133,10 +133,12 @@ void WorkerPool::hold(const std::shared_ptr<FunctionVersion>& version, std::chro
         return;
     release(version);
     if (!in_time)
-        throw UserError(ExitCode::unreachable,
-                        fmt::format("{} still has requests after {:.3g} s; it stays: --wait SECONDS allows for longer ones", name,
-                                    std::chrono::duration<double>(patience).count()));
-    throw UserError(ExitCode::failure, fmt::format("the state of {} was not saved; see: kvmserver logs {}", name, name));
+        throw UserError(
+            ExitCode::unreachable,
+            fmt::format("{} still has requests after {:.3g} s; it stays: --wait SECONDS allows for longer ones", name,
+                        std::chrono::duration<double>(patience).count()));
+    throw UserError(ExitCode::failure,
+                    fmt::format("the state of {} was not saved; see: kvmserver logs {}", name, name));
 }
 
 void WorkerPool::release(const std::shared_ptr<FunctionVersion>& version) {

@@ -123,8 +123,8 @@ DeployChange change_of(const DeployPlan& plan, store::Functions* functions) {
         throw store::Conflict(fmt::format("{} was migrated to {}: deploy it there, or `kvmserver delete` it here",
                                           plan.name, change.now->moved->to));
     if (plan.arrives && change.now && !is_elsewhere && !change.now->live.empty())
-        throw store::Conflict(fmt::format("there is a function {} already, and {} is live", plan.name,
-                                          text_of(change.now->live)));
+        throw store::Conflict(
+            fmt::format("there is a function {} already, and {} is live", plan.name, text_of(change.now->live)));
     // If the new version does not go live, the live one keeps its routes and environment.
     const bool applies = plan.activate || plan.arrives || !change.now;
     for (const ListenAddress& address : facts.listen)

@@ -24,8 +24,8 @@ struct DeployPlan {
     bool compress_later = false; // store::VersionInfo::compress_later
     bool warms_up = false;       // store::DeployRequest::warms_up
     std::string message;         // store::Event::message
-    // From another daemon, which then asks for it to be taken over: it cannot go live otherwise. Routes, environment and
-    // secrets are those of there, unless the function is live here: then it is refused.
+    // From another daemon, which then asks for it to be taken over: it cannot go live otherwise. Routes, environment
+    // and secrets are those of there, unless the function is live here: then it is refused.
     bool arrives = false;
     std::uint64_t number = 0; // that it has there
     std::optional<Env> env, secrets;

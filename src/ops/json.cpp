@@ -54,15 +54,15 @@ json event_json(const store::Event& event) {
 
 json summary_json(const store::FunctionSummary& function) {
     json object{{"name", function.name},
-            {"live", live_json(function.live)},
-            {"versions", function.versions},
-            {"routes", routes_json(function.routes)},
-            {"keeps_state", function.kept},
-            {"created", time_text(function.created)},
-            {"changed", time_text(function.changed)},
-            {"created_ms", function.created},
-            {"changed_ms", function.changed},
-            {"etag", function.etag}};
+                {"live", live_json(function.live)},
+                {"versions", function.versions},
+                {"routes", routes_json(function.routes)},
+                {"keeps_state", function.kept},
+                {"created", time_text(function.created)},
+                {"changed", time_text(function.changed)},
+                {"created_ms", function.created},
+                {"changed_ms", function.changed},
+                {"etag", function.etag}};
     if (function.moved)
         object["moved"] = {{"to", function.moved->to},
                            {"forward", function.moved->forward},

@@ -70,7 +70,8 @@ Problem words(Outcome outcome, const Circumstances& of) {
         return {.detail = fmt::format("{} cannot be restored: {}", of.version, of.reason),
                 .hint = "the daemon's log says more"};
     case Outcome::not_forwarded:
-        return {.detail = fmt::format("{} was migrated, and cannot be reached where it is now: {}", of.function, of.reason),
+        return {.detail =
+                    fmt::format("{} was migrated, and cannot be reached where it is now: {}", of.function, of.reason),
                 .hint = fmt::format("`kvmserver describe {}` says where; the daemon there must run", of.function)};
     case Outcome::no_socket:
         return {.detail = fmt::format("the server has no socket left: {}", of.reason),

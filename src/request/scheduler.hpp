@@ -136,7 +136,7 @@ public:
     std::uint64_t workers() const { return workers_.size(); }
     std::uint64_t max_machines() const { return max_machines_; }
     bool quiet() const { return waiting_.empty() && in_flight_ == 0; } // no request waits or is in a machine
-    bool has_worker(FunctionId function) const; // also one that is starting or ending
+    bool has_worker(FunctionId function) const;                        // also one that is starting or ending
     bool waits(RequestId request) const { return waiting_.contains(request); }
     std::size_t waiting() const { return waiting_.size(); } // of all functions
     std::size_t waiting(FunctionId function) const;

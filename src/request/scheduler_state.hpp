@@ -16,7 +16,7 @@ struct Scheduler::Function {
     Worker* starting = nullptr; // being started by the owner
     std::size_t workers = 0;    // including those that are ending
     bool active = false, starved = false, retired = false;
-    bool held = false; // its requests wait: no worker is started for them
+    bool held = false;     // its requests wait: no worker is started for them
     unsigned failures = 0; // in a row
     Time retry_at = 0, last_used = 0;
     std::uint64_t in_flight = 0, starts = 0;

@@ -14,11 +14,11 @@ import admin
 import harness
 import openapi
 import pytest
-from serving import Daemon
+from serving import Daemon, Store
 
 # Codes that a healthy daemon has no reason to give; other tests make some of them.
 RARE = {"bad-reply", "busy", "conflict", "disk-full", "failed", "function-failing", "internal", "missing-chunk", "no-kvm", "no-socket",
-        "not-live", "not-permitted", "not-restored", "out-of-memory", "program-timeout", "queue-full", "queue-timeout", "reply-too-large",
+        "not-forwarded", "not-live", "not-permitted", "not-restored", "out-of-memory", "program-timeout", "queue-full", "queue-timeout", "reply-too-large",
         "request-timeout", "stopping", "timed-out", "worker-died"}  # fmt: skip
 # A follower's reply has no end: test_a_followed_log_is_as_described.
 ELSEWHERE = {("function_logs", "query follow"), ("logs", "query follow")}
@@ -70,6 +70,15 @@ def ask(store, serve) -> Asker:
     port = harness.free_port()
     serve("--admin", f"127.0.0.1:{port}")
     return Asker(store.path / "admin.sock", port)
+
+
+@pytest.fixture
+def other_daemon(folder):
+    (folder / "other").mkdir()
+    store, port = Store(folder / "other"), harness.free_port()
+    daemon = Daemon(store, "--admin", f"127.0.0.1:{port}")
+    yield Asker(store.path / "admin.sock", port)
+    assert daemon.stop().status == 0
 
 
 @pytest.fixture
@@ -174,6 +183,30 @@ def suspends(ask: Asker, snap: str) -> None:
     ask("POST", path + "/invoke?path=/count", b"", 200)
     assert ask("POST", path + "/suspend", b"", 200).json == {"name": "keeps", "machines": 1}
     ask("POST", "/v1/functions/hello/suspend", b"", 409, "conflict")
+    ask("DELETE", path, status=200)
+
+
+def migrates(ask: Asker, other: Asker, snap: str) -> None:
+    path, keeps = "/v1/functions/keeps", {"function": {"ephemeral": False, "scale": {"suspend": True}}}
+    ask("PUT", path, {"snapshot": snap, "manifest": keeps}, 201)
+    to = {"to": f"http://127.0.0.1:{other.port}", "token": other.token("mover", "deploy"), "wait_ms": 5000}
+    ask("POST", path + "/migrate", {**to, "wait_ms": 10**9}, 400, "bad-value")
+    ask("POST", path + "/migrate", {**to, "forward": "nowhere"}, 400, "bad-value")
+    public = other("GET", "/v1/info").json["daemon"]["port"]
+    done = ask("POST", path + "/migrate", {**to, "forward": f"http://127.0.0.1:{public}", "ca_file": "/etc/hosts"}, 200)
+    assert done.json["confirmed"]
+    assert ask("GET", path, status=200).json["moved"]["confirmed"] and ask("GET", "/v1/functions", status=200)
+    ask("POST", path + "/migrate", to, 409, "conflict")
+    ask("DELETE", path, status=200)
+    # What the other daemon was asked.
+    ask("PUT", path, {"snapshot": snap, "manifest": keeps, "arrives": {"version": 5, "env": {"A": "1"}, "secrets": {"S": "s"}}}, 200)
+    state, sha256 = b"no state at all", hashlib.sha256(b"no state at all").hexdigest()
+    ask("PUT", f"{path}/versions/5/state?machine=1&sha256={'0' * 64}", state, 422, "digest-mismatch")
+    ask("PUT", f"{path}/versions/5/state?machine=2&sha256={sha256}", state, 404, "not-found")
+    ask("PUT", f"{path}/versions/5/state?machine=1&sha256={sha256}", state, 200)
+    ask("POST", f"{path}/versions/5/take-over", b"", 200)
+    ask("PUT", f"{path}/versions/5/state?machine=1&sha256={sha256}", state, 409, "conflict")
+    assert ask("POST", path + "/invoke", b"").status in (502, 503)  # not-restored, then function-failing
     ask("DELETE", path, status=200)
 
 
@@ -287,7 +320,7 @@ def refusals(ask: Asker) -> None:
     ask("POST", "/v1/functions/hello", status=405, code="wrong-method")
 
 
-def test_every_reply_is_as_described(ask, snaps, snapshots, program) -> None:
+def test_every_reply_is_as_described(ask, other_daemon, snaps, snapshots, program) -> None:
     """Each endpoint of a real daemon, with every input, successful reply and most errors that the document has."""
     ask.snapshot_file = snapshots.of(program("c-epoll"))
     for path in ("/healthz", "/readyz", "/", "/ui", "/ui/app.js", "/ui/charts.js", "/ui/style.css", "/v1", "/v1/openapi.json"):
@@ -296,6 +329,7 @@ def test_every_reply_is_as_described(ask, snaps, snapshots, program) -> None:
     snap, other = (ask.upload(data) for data in snaps)
     deploys(ask, snap, other)
     suspends(ask, snap)
+    migrates(ask, other_daemon, snap)
     changes(ask)
     serves(ask)
     refusals(ask)

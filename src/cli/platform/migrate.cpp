@@ -74,10 +74,11 @@ int migrate(const Invocation& invocation, Context& context) {
     }
     if (confirmed)
         return 0;
-    throw UserError(ExitCode::unreachable,
-                    fmt::format("{} is no longer served here, but {} has not confirmed that it serves it: the daemon asks "
-                                "again until it does",
-                                name, there.url));
+    throw UserError(
+        ExitCode::unreachable,
+        fmt::format("{} is no longer served here, but {} has not confirmed that it serves it: the daemon asks "
+                    "again until it does",
+                    name, there.url));
 }
 
 } // namespace

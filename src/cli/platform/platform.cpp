@@ -43,8 +43,8 @@ std::optional<double> seconds_of(const Invocation& invocation, const char* name,
     char* end = nullptr;
     const double seconds = std::strtod(given->c_str(), &end);
     if (end == given->c_str() || *end != '\0' || !(seconds > 0) || seconds > most)
-        throw UserError(ExitCode::usage, fmt::format("--{}: '{}' is not a number of seconds above 0 and up to {}", name,
-                                                     *given, most));
+        throw UserError(ExitCode::usage,
+                        fmt::format("--{}: '{}' is not a number of seconds above 0 and up to {}", name, *given, most));
     return seconds;
 }
 

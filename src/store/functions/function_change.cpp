@@ -86,8 +86,8 @@ void FunctionChange::set_traffic(std::vector<Live> live) {
     std::sort(live.begin(), live.end(), [](const Live& a, const Live& b) { return a.version < b.version; });
     check_traffic(live);
     if (const FunctionRecord now = load_function(*index_, id_); now.moved)
-        throw Conflict(fmt::format("{} was migrated to {}: deploy it there, or `kvmserver delete` it here", name_,
-                                   now.moved->to));
+        throw Conflict(
+            fmt::format("{} was migrated to {}: deploy it there, or `kvmserver delete` it here", name_, now.moved->to));
     for (const Live& part : live)
         if (const auto version = load_version(*index_, id_, part.version); version.state != VersionState::ready)
             throw Conflict(
@@ -101,10 +101,7 @@ void FunctionChange::set_traffic(std::vector<Live> live) {
 void FunctionChange::set_moved(const std::optional<Moved>& moved) {
     if (moved)
         moved->check();
-    index_->prepare("UPDATE function SET moved = ? WHERE id = ?")
-        .bind(moved ? to_text(*moved) : "")
-        .bind(id_)
-        .run();
+    index_->prepare("UPDATE function SET moved = ? WHERE id = ?").bind(moved ? to_text(*moved) : "").bind(id_).run();
 }
 
 FunctionRecord FunctionChange::commit(const Event& event) {

@@ -37,8 +37,8 @@ std::int64_t function_id(const Database& database, std::string_view name) {
 
 FunctionRecord load_function(const Database& database, std::int64_t id) {
     FunctionRecord function;
-    auto head =
-        database.prepare("SELECT name, revision, last_version, created, changed, tag, moved FROM function WHERE id = ?");
+    auto head = database.prepare(
+        "SELECT name, revision, last_version, created, changed, tag, moved FROM function WHERE id = ?");
     if (!head.bind(id).step())
         database.damaged("a function is missing");
     function.id = id;

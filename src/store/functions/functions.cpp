@@ -42,8 +42,8 @@ void replace_env(FunctionChange& change, const std::map<std::string, std::string
 
 void replace_secrets(FunctionChange& change, const std::map<std::string, std::string>& secrets) {
     change.database().prepare("DELETE FROM secret WHERE function = ?").bind(change.id()).run();
-    auto insert =
-        change.database().prepare("INSERT INTO secret (function, name, value, changed, grants) VALUES (?, ?, ?, ?, '')");
+    auto insert = change.database().prepare(
+        "INSERT INTO secret (function, name, value, changed, grants) VALUES (?, ?, ?, ?, '')");
     for (const auto& [name, value] : secrets) {
         check_variable_name(name);
         check_variable_value(name, value);

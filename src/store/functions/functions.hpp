@@ -23,11 +23,11 @@ struct DeployRequest {
     std::optional<std::vector<Route>> routes;              // replaces the routes
     std::optional<std::map<std::string, std::string>> env; // replaces the environment
     IfMatch if_match;
-    std::string tenant = {};     // VersionRecord::tenant
-    bool compress_later = false; // VersionInfo::compress_later
-    bool warms_up = false;       // warmed() will follow
-    std::string message = {};    // Event::message
-    std::uint64_t at_least = 0;  // the version's number, if it is not taken
+    std::string tenant = {};                                        // VersionRecord::tenant
+    bool compress_later = false;                                    // VersionInfo::compress_later
+    bool warms_up = false;                                          // warmed() will follow
+    std::string message = {};                                       // Event::message
+    std::uint64_t at_least = 0;                                     // the version's number, if it is not taken
     std::optional<std::map<std::string, std::string>> secrets = {}; // replaces the function's own
 };
 

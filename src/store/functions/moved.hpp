@@ -7,8 +7,8 @@
 namespace kvmserver::store {
 
 struct Moved {
-    std::string to;      // URL of the other daemon's API, or the path of its socket
-    std::string forward; // its public listener: "http://HOST:PORT"
+    std::string to;            // URL of the other daemon's API, or the path of its socket
+    std::string forward;       // its public listener: "http://HOST:PORT"
     std::uint64_t version = 0; // there
     // Until it is known that it has taken over. The rest is for asking it again, and "" afterwards.
     bool pending = false;
