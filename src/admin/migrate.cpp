@@ -18,6 +18,7 @@
 #include "src/admin/migrations.hpp"
 #include "src/daemon/control.hpp"
 #include "src/daemon/function_settings.hpp"
+#include "src/http/tls.hpp"
 #include "src/ops/json.hpp"
 #include "src/remote/upload.hpp"
 #include "src/store/errors.hpp"
@@ -62,23 +63,20 @@ Wanted wanted(Call& call) {
     return wanted;
 }
 
-// "http://HOST:PORT" of the public listener, from the other daemon's API: the API's host unless it listens on one
+// The URL of the public listener, from the other daemon's API: the API's host unless it listens on one
 // address only.
 std::string public_listener(const std::string& api_url, const json& daemon) {
     const std::string address = daemon.at("address");
     const auto port = daemon.at("port").get<std::uint64_t>();
     if (port == 0)
         throw store::Conflict(fmt::format("its public listener is a Unix socket, {}: it needs a TCP port", address));
-    if (daemon.at("tls").get<bool>())
-        throw store::Conflict("its public listener speaks TLS, to which this daemon cannot forward: give a plain one "
-                              "with --forward http://HOST:PORT");
     std::string host = address.substr(0, address.rfind(':'));
     if (host.empty()) { // any address
         const std::size_t begin = api_url.find("://") + 3;
         const std::string rest = api_url.substr(begin, api_url.find('/', begin) - begin);
         host = rest.starts_with('[') ? rest.substr(0, rest.find(']') + 1) : rest.substr(0, rest.find(':'));
     }
-    return fmt::format("http://{}:{}", host, port);
+    return fmt::format("{}://{}:{}", daemon.at("tls").get<bool>() ? "https" : "http", host, port);
 }
 
 // Throws UserError (unreachable).
@@ -192,6 +190,8 @@ private:
                             there_.shown(), other, own));
         moved_.forward = wanted_.forward ? *wanted_.forward : public_listener(wanted_.url, info.at("daemon"));
         require_reachable(moved_.forward);
+        if (!wanted_.ca_file.empty())
+            http::client_context(wanted_.ca_file); // throws if it has none
         for (const std::string& secret : missing_secrets())
             throw store::Conflict(fmt::format("{} has no secret {} for all functions, for which {} asks: set it there",
                                               there_.shown(), secret, name_));

@@ -48,11 +48,11 @@ Forwarder::~Forwarder() {
         fail(std::move(wanted), "the server is stopping");
 }
 
-void Forwarder::forward(const std::string& url, std::shared_ptr<http::RequestWaiter> waiter,
+void Forwarder::forward(const store::Moved& moved, std::shared_ptr<http::RequestWaiter> waiter,
                         request::Circumstances of) {
     {
         const std::lock_guard lock(mutex_);
-        wanted_.push_back({url, std::move(waiter), std::move(of), now_ns() + kToConnect});
+        wanted_.push_back({moved.forward, moved.ca_file, std::move(waiter), std::move(of), now_ns() + kToConnect});
     }
     ::eventfd_write(wake_.get(), 1);
 }
@@ -115,8 +115,15 @@ void Forwarder::begin(Wanted wanted) {
         wanted.socket = UniqueFd(::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
         if (!wanted.socket)
             return fail(std::move(wanted), std::strerror(errno));
-        const int on = 1;
-        ::setsockopt(wanted.socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        // A host that vanishes is noticed: the machines' limits of time end nothing here.
+        const auto set = [&](int level, int option, int value) {
+            ::setsockopt(wanted.socket.get(), level, option, &value, sizeof value);
+        };
+        set(IPPROTO_TCP, TCP_NODELAY, 1);
+        set(SOL_SOCKET, SO_KEEPALIVE, 1);
+        set(IPPROTO_TCP, TCP_KEEPIDLE, 15);
+        set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
+        set(IPPROTO_TCP, TCP_USER_TIMEOUT, 30'000);
         if (::connect(wanted.socket.get(), reinterpret_cast<const sockaddr*>(&address.bytes), address.size) == 0)
             return connected(std::move(wanted));
         if (errno != EINPROGRESS)
@@ -146,8 +153,29 @@ Forwarder::Address Forwarder::address_of(const std::string& url) {
     return known.address;
 }
 
+const http::TlsContext& Forwarder::trusted(const std::string& ca_file) {
+    http::TlsContext& context = trusted_[ca_file];
+    if (!context)
+        context = http::client_context(ca_file);
+    return context;
+}
+
 void Forwarder::connected(Wanted wanted) {
-    wanted.waiter->forwarded(std::move(wanted.socket), fmt::format("{}: {}\r\n", kForwardedHeader, wanted.of.function));
+    http::Forwarding how;
+    how.lines = fmt::format("{}: {}\r\n", kForwardedHeader, wanted.of.function);
+    const store::ForwardAddress address = store::forward_address(wanted.url);
+    try {
+        if (address.tls)
+            how.tls = trusted(wanted.ca_file);
+    } catch (const UserError& error) {
+        return fail(std::move(wanted), error.what());
+    }
+    how.host = address.host;
+    how.no_tls = [of = wanted.of, url = wanted.url](const std::string& why) mutable {
+        of.reason = fmt::format("{}: {}", url, why);
+        return problem_for(request::Outcome::not_forwarded, of);
+    };
+    wanted.waiter->forwarded(std::move(wanted.socket), std::move(how));
 }
 
 void Forwarder::fail(Wanted wanted, const std::string& why) {

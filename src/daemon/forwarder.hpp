@@ -14,6 +14,7 @@
 
 #include "src/http/upstream.hpp"
 #include "src/request/problem.hpp"
+#include "src/store/functions/moved.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::daemon {
@@ -28,13 +29,13 @@ public:
     Forwarder(const Forwarder&) = delete;
     Forwarder& operator=(const Forwarder&) = delete;
 
-    // Connects to `url` ("http://HOST:PORT"), on a thread of this object, and gives the waiter the connection or
-    // not_forwarded. `of` has what the problem's text needs, except for the reason. Any thread.
-    void forward(const std::string& url, std::shared_ptr<http::RequestWaiter> waiter, request::Circumstances of);
+    // Connects to the other daemon's public listener, on a thread of this object, and gives the waiter the connection
+    // or not_forwarded. `of` has what the problem's text needs, except for the reason. Any thread.
+    void forward(const store::Moved& moved, std::shared_ptr<http::RequestWaiter> waiter, request::Circumstances of);
 
 private:
     struct Wanted {
-        std::string url;
+        std::string url, ca_file;
         std::shared_ptr<http::RequestWaiter> waiter;
         request::Circumstances of;
         std::uint64_t deadline_ns = 0;
@@ -52,8 +53,9 @@ private:
     void begin(Wanted wanted);
     void look();
     Address address_of(const std::string& url); // throws UserError
-    static void connected(Wanted wanted);
+    void connected(Wanted wanted);
     static void fail(Wanted wanted, const std::string& why);
+    const http::TlsContext& trusted(const std::string& ca_file); // throws UserError
 
     tinykvm::UniqueFd wake_;
     std::mutex mutex_; // guards the following
@@ -62,6 +64,7 @@ private:
     // Of the thread:
     std::vector<Wanted> connecting_;
     std::map<std::string, Known> known_;
+    std::map<std::string, http::TlsContext> trusted_; // by the file
     std::thread thread_;
 };
 

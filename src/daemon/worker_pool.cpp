@@ -110,7 +110,7 @@ void WorkerPool::do_afterwards(Afterwards after) {
             of.reason = fmt::format("{} has not confirmed yet that it has taken over", forward.moved.to);
             forward.waiter->failed(problem_for(request::Outcome::not_forwarded, of));
         } else {
-            forwarder_.forward(forward.moved.forward, std::move(forward.waiter), std::move(of));
+            forwarder_.forward(forward.moved, std::move(forward.waiter), std::move(of));
         }
     }
     for (const auto& request : after.finished)

@@ -6,13 +6,18 @@
 
 namespace kvmserver::http {
 
-void Answer::connected(tinykvm::UniqueFd with) { forwarded(std::move(with), {}); }
-
-void Answer::forwarded(tinykvm::UniqueFd with, const std::string& lines) {
+void Answer::connected(tinykvm::UniqueFd with) {
     if (!settle())
         return;
     socket = std::move(with);
-    more_of_request = lines;
+    notify();
+}
+
+void Answer::forwarded(tinykvm::UniqueFd with, Forwarding how) {
+    if (!settle())
+        return;
+    socket = std::move(with);
+    forwarding = std::move(how);
     notify();
 }
 

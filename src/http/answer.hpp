@@ -14,7 +14,7 @@ public:
     explicit Answer(asio::io_context& io) : io_(io), arrived_event_(std::in_place, io) {}
 
     void connected(tinykvm::UniqueFd socket) override;
-    void forwarded(tinykvm::UniqueFd socket, const std::string& lines) override;
+    void forwarded(tinykvm::UniqueFd socket, Forwarding how) override;
     void connected_for_rest(tinykvm::UniqueFd socket) override;
     void replied(std::string reply, Closing closing, Sender sender) override;
     void failed(Problem problem) override;
@@ -32,7 +32,7 @@ public:
 
     std::string more_lines; // of the reply's head
 
-    std::string more_of_request; // lines of its head
+    std::optional<Forwarding> forwarding; // of `socket`
 
     tinykvm::UniqueFd socket; // empty if there is a `reply`
     bool opening_delivered = false;

@@ -122,9 +122,25 @@ bool Exchange::connect(Yield& yield) {
         program_ended_clean_ = answer_->closing == Closing::clean;
     } else {
         program_.assign(std::move(answer_->socket));
+        if (answer_->forwarding && answer_->forwarding->tls && !begin_tls(*answer_->forwarding, yield))
+            return false;
     }
     progress();
     return true;
+}
+
+// With the other server. Sets the answer's problem.
+bool Exchange::begin_tls(const Forwarding& how, Yield& yield) {
+    constexpr std::chrono::seconds kPatience{10};
+    std::string_view host = head_.host;
+    if (const std::size_t port = host.rfind(':'); port != host.npos && host.find(']', port) == host.npos)
+        host = host.substr(0, port);
+    connection_.deadline().set_in(kPatience);
+    std::string why;
+    if (program_.start_tls_as_client(how.tls, host.empty() ? how.host : std::string(host), why, yield))
+        return true;
+    answer_->problem = how.no_tls(abort_ == Abort::timed_out ? "no TLS within 10 s" : why);
+    return false;
 }
 
 Next Exchange::not_connected(Yield& yield) {

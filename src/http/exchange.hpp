@@ -41,6 +41,7 @@ private:
     // exchange.cpp
     Next serve(Yield& yield);
     bool connect(Yield& yield);
+    bool begin_tls(const Forwarding& how, Yield& yield);
     Next not_connected(Yield& yield);
     Next sent_directly(Yield& yield);
     Next answer(const Problem& problem, Yield& yield);

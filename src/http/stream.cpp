@@ -1,5 +1,6 @@
 #include "src/http/stream.hpp"
 
+#include <arpa/inet.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -47,6 +48,30 @@ Stream::Handshake Stream::start_tls(TlsContext context, Yield& yield) {
         return Handshake::failed;
     tls_.reset(); // what follows goes to the socket itself
     return Handshake::plain_http;
+}
+
+bool Stream::start_tls_as_client(TlsContext context, const std::string& host, std::string& why, Yield& yield) {
+    static constexpr unsigned char kProtocols[] = {8, 'h', 't', 't', 'p', '/', '1', '.', '1'};
+    tls_ = std::make_unique<Tls>(socket_, std::move(context));
+    SSL* const native = tls_->stream.native_handle();
+    in6_addr address{};
+    const bool is_address =
+        ::inet_pton(AF_INET, host.c_str(), &address) == 1 || ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
+    const bool named =
+        is_address ? X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(native), host.c_str()) == 1
+                   : SSL_set1_host(native, host.c_str()) == 1 && SSL_set_tlsext_host_name(native, host.c_str()) == 1;
+    if (!named || SSL_set_alpn_protos(native, kProtocols, sizeof kProtocols) != 0) {
+        why = "no certificate can be for this host";
+        return false;
+    }
+    SSL_set_verify(native, SSL_VERIFY_PEER, nullptr);
+    error_code error;
+    tls_->stream.async_handshake(asio::ssl::stream_base::client, yield[error]);
+    if (!error)
+        return true;
+    const long verified = SSL_get_verify_result(native);
+    why = verified == X509_V_OK ? error.message() : X509_verify_cert_error_string(verified);
+    return false;
 }
 
 std::size_t Stream::read_some(std::span<char> room, error_code& error, Yield& yield) {

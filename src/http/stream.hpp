@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "src/http/net.hpp"
@@ -27,6 +28,8 @@ public:
     void assign(tinykvm::UniqueFd socket);             // throws HostError
     enum class Handshake { done, failed, plain_http }; // plain_http: the client sent a request without TLS
     Handshake start_tls(TlsContext context, Yield& yield);
+    // The other way: this side is the client. The peer's certificate must be for `host`. Sets `why` if it fails.
+    bool start_tls_as_client(TlsContext context, const std::string& host, std::string& why, Yield& yield);
     bool secure() const { return tls_ != nullptr; }
     bool open() const { return socket_.is_open(); }
     int socket() { return socket_.native_handle(); }

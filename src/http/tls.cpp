@@ -80,6 +80,19 @@ int choose_certificate(SSL* connection, int* alert, void* all) {
 
 } // namespace
 
+TlsContext client_context(const std::string& authorities) {
+    auto context = std::make_shared<ssl::context>(ssl::context::tls_client);
+    SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_2_VERSION);
+    error_code error;
+    context->set_default_verify_paths(error); // a host may have none
+    if (authorities.empty())
+        return context;
+    context->load_verify_file(authorities, error);
+    if (error)
+        refuse(authorities, "no usable certificates (PEM)", error);
+    return context;
+}
+
 TlsContext load_certificate(const std::string& chain_file, const std::string& key_file) {
     auto context = std::make_shared<ssl::context>(ssl::context::tls_server);
     prepare(*context);

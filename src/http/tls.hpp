@@ -23,6 +23,9 @@ std::vector<std::string> hosts_of(const TlsContext& context);
 // Presents to each client the certificate for the host that it asks for (SNI): one for the very host before one for
 // "*." and the rest of its name; of several the last. `other` is for all other clients; without it they are refused.
 TlsContext by_host(const std::vector<TlsContext>& certificates, TlsContext other);
+// For connections to other servers, whose certificates must be of the host's authorities, or of those in a PEM file.
+// Throws UserError.
+TlsContext client_context(const std::string& authorities);
 // When the certificate (the first of the chain) expires, in seconds since 1970. Nothing if it does not say.
 std::optional<std::int64_t> expiry_of(const TlsContext& context);
 

@@ -42,8 +42,8 @@ bool Exchange::compose_opening() {
 
 // A program that does not read everything may still have a reply.
 void Exchange::send_request(Yield& yield) {
-    if (!answer_->more_of_request.empty())
-        out_.insert(out_.find("\r\n") + 2, answer_->more_of_request); // behind the request line
+    if (answer_->forwarding)
+        out_.insert(out_.find("\r\n") + 2, answer_->forwarding->lines); // behind the request line
     discard_ = answer_->reply || (!answer_->opening_delivered && !send_program(out_, yield));
     out_.clear();
     if (!body_.done())

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "src/http/request_head.hpp"
+#include "src/http/tls.hpp"
 #include "src/request/outcome.hpp"
 #include "src/request/problem.hpp"
 #include "tinykvm/base/unique_fd.hpp"
@@ -45,6 +46,15 @@ struct RequestInfo {
     bool more_follows; // after the opening: more of the body, or bytes after an upgrade
 };
 
+// How a request goes to another server.
+struct Forwarding {
+    std::string lines; // header lines to add, each with its CRLF
+    TlsContext tls{};  // null: without TLS
+    std::string host;  // that its certificate must be for if the request names none
+    // The client's reply if there can be no TLS.
+    std::function<Problem(const std::string& why)> no_tls;
+};
+
 // Receives the answer. Any thread may answer; answers after the first are ignored.
 class Waiter {
 public:
@@ -70,9 +80,13 @@ public:
     // The program's complete reply, and how it closed the connection. Sender::caller: this thread may send the reply to
     // the client itself, which saves the client a thread switch.
     virtual void replied(std::string reply, Closing closing, Sender sender) = 0;
-    // A connection to another server, which is to get the request. `lines`: header lines to add, each with its CRLF. A
-    // waiter that sends requests of its own ignores them.
-    virtual void forwarded(tinykvm::UniqueFd socket, const std::string&) { connected(std::move(socket)); }
+    // A connection to another server, which is to get the request.
+    virtual void forwarded(tinykvm::UniqueFd socket, Forwarding how) {
+        if (how.tls) // only the front can
+            failed(how.no_tls("not from here: it needs TLS"));
+        else
+            connected(std::move(socket));
+    }
     // Header lines, each with its CRLF, that the client gets with the program's reply. Only within connect(), before
     // any answer. A waiter that takes replies as they are ignores them.
     virtual void add_to_reply(const std::string&) {}

@@ -35,8 +35,8 @@ class Side:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.admin_port}"
 
-    def start(self, **more) -> Daemon:
-        self.daemon = Daemon(self.store, "--admin", f"127.0.0.1:{self.admin_port}", port=self.port, **more)
+    def start(self, *options: str) -> Daemon:
+        self.daemon = Daemon(self.store, "--admin", f"127.0.0.1:{self.admin_port}", *options, port=self.port)
         return self.daemon
 
     def text(self, function: str = "keeps", path: str = "/count", **more) -> str:
@@ -206,6 +206,26 @@ def test_what_is_forwarded_is_as_it_was(two, node) -> None:
     assert {line["function"] for line in lines} == {"probe"} and {line["outcome"] for line in lines} == {"ok"}
 
 
+def test_the_other_daemon_may_speak_tls(two, folder, node) -> None:
+    a, b = two
+    files = admin.Certificates(folder / "certificates")
+    b.daemon.stop()
+    b.start("--tls-certificate", str(files.certificate), "--tls-key", str(files.key))
+    a.store.deploy_probe(node, "probe", settings=KEPT + 'routes = ["localhost", "probe.localhost"]\n' + SUSPENDS)
+    assert a.text("probe", "/count", host="localhost") == "1"
+    assert a.migrate(b, "probe", "--to-cacert", files.authority).status == 0
+    assert a.store.json("describe", "probe")["moved"]["forward"] == f"https://127.0.0.1:{b.port}"
+    assert [a.text("probe", "/count", host="localhost") for _ in range(2)] == ["2", "3"]
+    body = harness.letters(3_000_000)  # more than is there when it is connected
+    assert a.daemon.ask("probe", "/echo", body=body, host="localhost").body == body
+    other = a.daemon.ask("probe")  # for which there is no certificate
+    assert other.status == 502 and other.problem["code"] == "not-forwarded" and "mismatch" in other.problem["detail"].lower()
+    assert "needs TLS" in a.store("invoke", "probe").err
+    assert b.daemon.stop().status == 0
+    b.start()  # without TLS
+    assert a.daemon.ask("probe", "/count", host="localhost").problem["code"] == "not-forwarded"
+
+
 def test_while_the_other_daemon_is_away_requests_say_so(two) -> None:
     a, b = two
     deploy(a)
@@ -265,6 +285,7 @@ def test_what_cannot_be_migrated(two, node) -> None:
     refused(a, 6, f"127.0.0.1:{nobody}", *token, to=f"http://127.0.0.1:{nobody}")
     refused(a, 6, "--forward http://HOST:PORT", *token, "--forward", f"http://127.0.0.1:{nobody}", to=b.url)
     refused(a, 2, "http://HOST:PORT", *token, "--forward", "https://[::1", to=b.url)
+    refused(a, 1, "certificates", *token, "--to-cacert", "/dev/null", to=b.url)
     assert a.store("migrate", "keeps").status == 2 and a.store("migrate").status == 2
     deploy(b)
     assert b.text() == "1\n"

@@ -192,8 +192,9 @@ def migrates(ask: Asker, other: Asker, snap: str) -> None:
     to = {"to": f"http://127.0.0.1:{other.port}", "token": other.token("mover", "deploy"), "wait_ms": 5000}
     ask("POST", path + "/migrate", {**to, "wait_ms": 10**9}, 400, "bad-value")
     ask("POST", path + "/migrate", {**to, "forward": "nowhere"}, 400, "bad-value")
+    pems = admin.Certificates(ask.socket.parent.parent / "authorities")
     public = other("GET", "/v1/info").json["daemon"]["port"]
-    done = ask("POST", path + "/migrate", {**to, "forward": f"http://127.0.0.1:{public}", "ca_file": "/etc/hosts"}, 200)
+    done = ask("POST", path + "/migrate", {**to, "forward": f"http://127.0.0.1:{public}", "ca_file": str(pems.authority)}, 200)
     assert done.json["confirmed"]
     assert ask("GET", path, status=200).json["moved"]["confirmed"] and ask("GET", "/v1/functions", status=200)
     ask("POST", path + "/migrate", to, 409, "conflict")

@@ -24,11 +24,17 @@ constexpr OptionSpec kToTokenFile{.name = "to-token-file",
                                   .group = "Options",
                                   .value = "FILE",
                                   .help = "its token, in a file of mode 0600 (else that of `kvmserver login`)"};
-constexpr OptionSpec kForward{.name = "forward",
-                              .kind = Kind::text,
-                              .group = "Options",
-                              .value = "URL",
-                              .help = "its public listener, as this daemon reaches it: http://HOST:PORT"};
+constexpr OptionSpec kToCacert{.name = "to-cacert",
+                               .kind = Kind::text,
+                               .group = "Options",
+                               .value = "FILE",
+                               .help = "authorities to trust there, PEM, on this daemon's host"};
+constexpr OptionSpec kForward{
+    .name = "forward",
+    .kind = Kind::text,
+    .group = "Options",
+    .value = "URL",
+    .help = "its public listener, as this daemon reaches it: http://HOST:PORT, https://HOST:PORT"};
 
 constexpr OptionSpec kWait{.name = "wait",
                            .kind = Kind::seconds,
@@ -51,7 +57,9 @@ int migrate(const Invocation& invocation, Context& context) {
     const auto to = text(invocation, "to");
     if (!to)
         throw UserError(ExitCode::usage, "--to REMOTE is missing: where the function is to be");
-    const remote::Server there = server_named(*to);
+    remote::Server there = server_named(*to);
+    if (const auto authorities = text(invocation, "to-cacert"))
+        there.ca_file = std::filesystem::absolute(*authorities);
     remote::check_url(there.url);
     json body{{"to", there.url}, {"token", token_for(invocation, there)}, {"ca_file", there.ca_file}};
     if (const auto forward = text(invocation, "forward"))
@@ -88,7 +96,7 @@ Command migrate_command() {
             .synopsis = "NAME --to REMOTE",
             .summary = "let another daemon serve a function, with what its machines keep",
             .operands = Operands::ours,
-            .options = options({kTo, kToTokenFile, kForward, kWait}),
+            .options = options({kTo, kToTokenFile, kToCacert, kForward, kWait}),
             .action = migrate,
             .words = {Words::functions}};
 }

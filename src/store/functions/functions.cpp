@@ -257,7 +257,7 @@ void Functions::move_is_over(const std::string& name) {
             return;
         Moved over = *std::move(now.moved);
         over.pending = false;
-        over.token = over.ca_file = "";
+        over.token = "";
         change.set_moved(over);
         change.commit_unasked();
     } catch (const NotFound&) { // deleted meanwhile

@@ -11,11 +11,11 @@
 namespace kvmserver::store {
 
 ForwardAddress forward_address(std::string_view url) {
-    constexpr std::string_view kScheme = "http://";
     ForwardAddress address;
+    address.tls = url.starts_with("https://");
     std::string_view rest = url;
-    if (rest.starts_with(kScheme)) {
-        rest.remove_prefix(kScheme.size());
+    if (address.tls || rest.starts_with("http://")) {
+        rest.remove_prefix(rest.find("//") + 2);
         if (rest.ends_with('/'))
             rest.remove_suffix(1);
         const std::size_t colon = rest.rfind(':');
@@ -30,7 +30,8 @@ ForwardAddress forward_address(std::string_view url) {
             address.host = host;
     }
     if (address.host.empty())
-        throw BadValue(fmt::format("'{}' is not of the form http://HOST:PORT", tinykvm::brief(url)));
+        throw BadValue(
+            fmt::format("'{}' is not of the form http://HOST:PORT or https://HOST:PORT", tinykvm::brief(url)));
     return address;
 }
 
@@ -41,20 +42,20 @@ void Moved::check() const {
 }
 
 std::string to_text(const Moved& moved) {
-    nlohmann::json json{{"to", moved.to}, {"forward", moved.forward}, {"version", moved.version}};
+    nlohmann::json json{
+        {"to", moved.to}, {"forward", moved.forward}, {"version", moved.version}, {"ca_file", moved.ca_file}};
     if (moved.pending)
-        json["pending"] = {{"token", moved.token}, {"ca_file", moved.ca_file}};
+        json["pending"] = {{"token", moved.token}};
     return json.dump();
 }
 
 Moved moved_from_text(const std::string& text) {
     try {
         const nlohmann::json json = nlohmann::json::parse(text);
-        Moved moved{json.at("to"), json.at("forward"), json.at("version"), json.contains("pending"), "", ""};
-        if (moved.pending) {
+        Moved moved{json.at("to"),      json.at("forward"),       json.at("version"),
+                    json.at("ca_file"), json.contains("pending"), ""};
+        if (moved.pending)
             moved.token = json.at("pending").at("token");
-            moved.ca_file = json.at("pending").at("ca_file");
-        }
         moved.check();
         return moved;
     } catch (const nlohmann::json::exception&) {

@@ -120,8 +120,11 @@ TEST_CASE("where requests are forwarded to") {
     CHECK(at("http://127.0.0.1:8080") == "127.0.0.1 8080");
     CHECK(at("http://b.example:80/") == "b.example 80");
     CHECK(at("http://[::1]:65535") == "::1 65535");
+    CHECK(at("https://b.example:443") == "b.example 443");
+    CHECK(forward_address("https://b:1").tls);
+    CHECK(!forward_address("http://b:1").tls);
     for (const char* const wrong : {"", "b:80", "http://", "http://b", "http://b:", "http://b:0", "http://b:65536",
                                     "http://b:8080x", "http://:80", "http://::1:80", "http://[b]:80", "http://[::1:80",
-                                    "http://b:80/path", "http://u@b:80", "https://b:443"})
+                                    "http://b:80/path", "http://u@b:80", "https://b", "ftp://b:21"})
         CHECK_THROWS_AS(forward_address(wrong), BadValue);
 }
