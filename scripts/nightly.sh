@@ -42,6 +42,13 @@ more_sanitized_e2e() {
 }
 export -f more_sanitized_e2e
 
+# migrations XML: a failure at every moment of every step, and 200 at any moment.
+migrations() {
+    MIGRATIONS=all KILLS=200 $python -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short \
+        --junitxml "$1" tests/e2e/test_migrate_faults.py
+}
+export -f migrations
+
 # With ThreadSanitizer: what has threads that share anything.
 threads_build() {
     cmake -S . -B "$build/threads" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DKVMSERVER_SANITIZE=thread \
@@ -56,7 +63,7 @@ threads_e2e() {
     local name files=()
     for name in isolation http_mode http_caps http_front http_life serve serve_life serve_api serve_values serve_scale serve_files \
         tenants admin_api own_jail compress_later warm_later measurements connections timers entropy unique log_rate faults \
-        traces tcp_functions kept storage; do
+        traces tcp_functions kept storage suspend migrate; do
         files+=("tests/e2e/test_$name.py")
     done
     ln -sfn "$build/functions" "$build/threads/functions"
@@ -152,6 +159,7 @@ all_steps() {
     nightly soak 4500 scripts/soak.py
     # No value twice in 10,000 requests, in every language.
     nightly unique 3600 unique_values "$results/unique.xml"
+    nightly migrations 3600 migrations "$results/migrations.xml"
     # Java, Next.js and other templates that install much.
     nightly templates 1800 templates "$results/templates.xml"
     # An image resizer, a PDF renderer, Next.js, Flask with SQLite and a model, as people deploy them.

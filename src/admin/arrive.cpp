@@ -1,4 +1,5 @@
 // /v1/functions/{name}/versions/{version}/state and take-over: a function that comes from another daemon.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -24,12 +25,18 @@ void require_pending(Call& call, const std::string& name, std::uint64_t version)
 std::uint64_t receive(Call& call, int file, const Digest& wanted) {
     tinykvm::IoBuffer buffer(256u << 10);
     Sha256 sum;
-    std::uint64_t bytes = 0;
+    constexpr std::uint64_t kBeginWriting = 4u << 20;
+    std::uint64_t bytes = 0, begun = 0;
     while (const std::size_t count = call.exchange.read(buffer)) {
         const std::span part(buffer.data(), count);
         sum.update(part);
         tinykvm::write_all(file, part, "the state of a machine");
         bytes += count;
+        if (bytes - begun >= kBeginWriting) { // so that the disk is at work meanwhile
+            ::sync_file_range(file, static_cast<off64_t>(begun), static_cast<off64_t>(bytes - begun),
+                              SYNC_FILE_RANGE_WRITE);
+            begun = bytes;
+        }
     }
     if (sum.finish() != wanted)
         throw Refused(422, "digest-mismatch", "the state that arrived has another SHA-256", "send it again");

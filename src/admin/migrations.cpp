@@ -30,6 +30,14 @@ remote::Server server_of(const std::string& url, const std::string& token, const
 TakenOver ask_to_take_over(const std::string& function, const store::Moved& moved) {
     try {
         remote::Client there(server_of(moved.to, moved.token, moved.ca_file));
+        return ask_to_take_over(there, function, moved);
+    } catch (const std::exception&) {
+        return TakenOver::unknown;
+    }
+}
+
+TakenOver ask_to_take_over(remote::Client& there, const std::string& function, const store::Moved& moved) {
+    try {
         there.call("POST",
                    fmt::format("/v1/functions/{}/versions/{}/take-over", percent_encoded(function), moved.version));
         return TakenOver::yes;

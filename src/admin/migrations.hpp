@@ -19,6 +19,8 @@ enum class TakenOver {
     unknown, // it may have
 };
 // Asks the daemon that a function has moved to. May be asked again.
+TakenOver ask_to_take_over(remote::Client& there, const std::string& function, const store::Moved& moved);
+// The same over a connection of its own.
 TakenOver ask_to_take_over(const std::string& function, const store::Moved& moved);
 remote::Server server_of(const std::string& url, const std::string& token, const std::string& ca_file);
 

@@ -306,6 +306,7 @@ void WorkerPool::carry_out(const request::Refuse& refusal, Actions&, Afterwards&
 
 void WorkerPool::carry_out(const request::Finish& finish, Actions&, Afterwards& after) {
     const std::shared_ptr<Request> request = take_request(finish.request);
+    gone_.notify_all();
     if (finish.worker_died && request->outcome == request::Outcome::ok)
         request->outcome = request::Outcome::worker_died;
     if (const Machine machine = request->machine.lock()) {

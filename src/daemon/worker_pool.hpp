@@ -109,8 +109,8 @@ public:
     unsigned suspend(const std::shared_ptr<FunctionVersion>& version);
     void resume(const std::shared_ptr<FunctionVersion>& version);
     // Its processes end once their requests are done, and requests wait. If its machines can be suspended, they are
-    // saved, and this returns then. Throws UserError if that takes longer than `patience`, or if a state could not be
-    // saved: requests do not wait then.
+    // saved, and this returns then. Throws UserError if the requests take longer than `patience`, or if a state could
+    // not be saved: requests do not wait then.
     void hold(const std::shared_ptr<FunctionVersion>& version, std::chrono::milliseconds patience);
     void release(const std::shared_ptr<FunctionVersion>& version);
     // Requests that wait, and all that still come for it, go to the other daemon.
@@ -247,7 +247,7 @@ private:
     Outputs outputs_;        // destroyed before what its lines go to
     ProcessManager manager_; // destroyed before what it reports to
     std::thread watcher_;
-    std::condition_variable gone_; // a worker was destroyed; with the mutex
+    std::condition_variable gone_; // a worker was destroyed, or a request is over; with the mutex
 };
 
 } // namespace kvmserver::daemon

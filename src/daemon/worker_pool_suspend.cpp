@@ -15,7 +15,8 @@ using request::Time;
 
 namespace {
 constexpr Time kLookAtState = 100'000'000; // see check_states()
-}
+constexpr std::chrono::seconds kToSave{60};
+} // namespace
 
 // Asks it to save its machine's state before it ends.
 bool WorkerPool::save_state(RunningWorker& worker, Afterwards& after) {
@@ -124,12 +125,20 @@ void WorkerPool::hold(const std::shared_ptr<FunctionVersion>& version, std::chro
         for_each_machine(version, [&](const auto& machine) { none &= !scheduler_.has_worker(function_of(machine)); });
         return none;
     };
-    bool in_time = false;
+    const auto answered = [&] {
+        std::uint64_t requests = 0;
+        for_each_machine(version, [&](const auto& machine) {
+            requests += scheduler_.live(function_of(machine), now_ns()).in_flight;
+        });
+        return requests == 0;
+    };
+    bool in_time = false, has_ended = false;
     {
         std::unique_lock lock(mutex_);
-        in_time = gone_.wait_for(lock, patience, ended);
+        in_time = gone_.wait_for(lock, patience, answered);
+        has_ended = in_time && gone_.wait_for(lock, kToSave, ended);
     }
-    if (in_time && std::ranges::all_of(saving, [](const Ending& each) { return each.saved->load(); }))
+    if (has_ended && std::ranges::all_of(saving, [](const Ending& each) { return each.saved->load(); }))
         return;
     release(version);
     if (!in_time)

@@ -3,6 +3,7 @@ import contextlib
 import http.client
 import http.server
 import os
+import random
 import signal
 import threading
 
@@ -139,6 +140,47 @@ def one_case(a: Side, b: Side, between: Between, name: str, step: str, moment: s
     if not killed:
         assert moved == (done.status == 0), done
         assert done.status == 0 or len(done.said) == 1, done
+
+
+def killed_after(command, seconds: float, victim: Side):
+    """What the command says of which the victim dies in the middle, or not quite."""
+    timer = threading.Timer(seconds, lambda: victim.daemon.popen.send_signal(signal.SIGKILL))
+    timer.start()
+    done = command()
+    timer.join()
+    victim.daemon.wait()
+    victim.start()
+    return done
+
+
+def test_killed_at_any_moment(two) -> None:
+    """Suspended, moved and moved back again and again; nightly.sh has 200 rounds."""
+    random_ = random.Random(20261127)
+    at, other = two
+    deploy(at)
+    saved = last = 0  # what was suspended last; what was answered last
+    for round in range(int(os.environ.get("KILLS", "8"))):
+        for _ in range(random_.randint(1, 3)):
+            last += 1
+            assert at.text() == f"{last}\n", round
+        delay = random_.uniform(0, 0.15)
+        if random_.random() < 0.4:
+            killed_after(lambda: at.store("suspend", "keeps"), delay, at)
+            victim = at
+        else:
+            victim = random_.choice(two)
+            killed_after(lambda: at.migrate(other), delay, victim)
+        number = settled(at, "keeps")
+        # One whose machine was lost goes on from what was saved last.
+        assert (saved < number <= last + 1) if victim is at else number == last + 1, (round, saved, number, last)
+        moved = at.store.json("describe", "keeps").get("moved")
+        if moved:
+            assert moved["confirmed"], moved
+            at, other = other, at
+        last = number + 1
+        assert at.text() == f"{last}\n" and not other.runs(), round
+        if not at.store("suspend", "keeps").status:
+            saved = last
 
 
 def cases(who: str) -> list:
