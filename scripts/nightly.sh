@@ -42,12 +42,12 @@ more_sanitized_e2e() {
 }
 export -f more_sanitized_e2e
 
-# migrations XML: a failure at every moment of every step, and 200 at any moment.
-migrations() {
-    MIGRATIONS=all KILLS=200 $python -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short \
-        --junitxml "$1" tests/e2e/test_migrate_faults.py
+# states XML: migrations that fail at every moment of every step, 200 kills at any moment, 1,000 suspends under load.
+states() {
+    MIGRATIONS=all KILLS=200 SUSPENDS=1000 $python -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short \
+        --junitxml "$1" tests/e2e/test_migrate_faults.py tests/e2e/test_migrate.py tests/e2e/test_suspend.py
 }
-export -f migrations
+export -f states
 
 # With ThreadSanitizer: what has threads that share anything.
 threads_build() {
@@ -159,7 +159,8 @@ all_steps() {
     nightly soak 4500 scripts/soak.py
     # No value twice in 10,000 requests, in every language.
     nightly unique 3600 unique_values "$results/unique.xml"
-    nightly migrations 3600 migrations "$results/migrations.xml"
+    # States of machines: nothing that was answered is lost, and none is live twice.
+    nightly states 3600 states "$results/states.xml"
     # Java, Next.js and other templates that install much.
     nightly templates 1800 templates "$results/templates.xml"
     # An image resizer, a PDF renderer, Next.js, Flask with SQLite and a model, as people deploy them.

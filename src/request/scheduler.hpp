@@ -88,7 +88,8 @@ public:
     void adopt(FunctionId function, Time now, Actions& out);
     // No more requests are routed to it. It finishes those it has, then its worker stops.
     void retire(FunctionId function, Time now, Actions& out);
-    // Its worker ends once it has no requests, although it is not idle for long. wake(): it starts without a request.
+    // Its worker ends once those requests are done that it has, although it is not idle for long; the next one serves
+    // those that wait. wake(): it starts without a request.
     void rest(FunctionId function, Time now, Actions& out);
     void wake(FunctionId function, Time now, Actions& out);
     // Requests wait, whatever else is said, until release(): its worker ends once those that it has are done.

@@ -145,8 +145,10 @@ void Scheduler::worker_ending(WorkerId id, Time now) {
 
 void Scheduler::rest(FunctionId id, Time now, Actions& out) {
     Function& function = *functions_.at(id);
-    if (function.worker && function.queue.empty())
-        stop_worker(*function.worker, now, out);
+    if (!function.worker)
+        return;
+    stop_worker(*function.worker, now, out);
+    want_capacity(function, now, out); // for requests that wait
 }
 
 void Scheduler::hold(FunctionId id, Time now, Actions& out) {

@@ -8,9 +8,10 @@ import signal
 import threading
 import time
 
+import admin
 import harness
 import pytest
-from serving import gone, pid_of_listener
+from serving import Load, gone, pid_of_listener
 from test_kept import KEPT, hold, keeps, live, logged, node, reply_on  # noqa: F401: fixtures
 
 IDLE = "0.2s"
@@ -187,6 +188,25 @@ def test_no_answered_request_is_lost(keeps, store, serve) -> None:
         thread.join()
     assert seen == [f"{number}\n" for number in range(1, rounds + 1)]
     assert store("logs", "keeps").out.count(SUSPENDED) > 5
+
+
+def test_under_load_nothing_that_was_answered_is_lost(keeps, store, serve) -> None:
+    """nightly.sh has 1,000 rounds."""
+    assert keeps(settings=SUSPENDS.replace(IDLE, "1h")).status == 0
+    daemon = serve()
+    saved = 0
+    with Load(daemon, "keeps") as load:
+        for _ in range(int(os.environ.get("SUSPENDS", "30"))):
+            load.after(4)
+            with contextlib.closing(admin.UnixConnection(store.path / "admin.sock")) as connection:
+                connection.request("POST", "/v1/functions/keeps/suspend")
+                reply = admin.Reply(connection.getresponse())
+            assert reply.status == 200, reply
+            saved += reply.json["machines"]
+        load.after(4)
+    assert not load.errors and {status for status, _ in load.replies} == {200}
+    assert sorted(int(body) for _, body in load.replies) == list(range(1, len(load.replies) + 1))
+    assert saved > 0
 
 
 @pytest.mark.parametrize("settings, complaint", [

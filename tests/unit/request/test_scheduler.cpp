@@ -322,6 +322,25 @@ TEST_CASE("a worker that is to rest ends after its requests; who is to wake star
     CHECK(owner.wrong.empty());
 }
 
+TEST_CASE("a worker that is to rest ends also if requests wait: the next one serves them") {
+    Owner owner;
+    const FunctionId function = owner.add({.max = 1, .idle_ns = 100 * kSecond, .queue = 8, .kept = true});
+    const RequestId served = owner.ask(function);
+    start_all(owner);
+    const WorkerId worker = only_worker(owner);
+    const RequestId waits = owner.ask(function);
+    owner.rest(function);
+    CHECK(owner.workers[worker].stopped);
+    CHECK(owner.workers.size() == 2);
+    owner.ready(*owner.requests[served].machine);
+    for (const MachineId id : owner.machines_in(MachineState::closing))
+        owner.gone(id);
+    owner.exits(worker, true);
+    start_all(owner);
+    CHECK(owner.requests[waits].state == State::in_machine);
+    CHECK(owner.wrong.empty());
+}
+
 TEST_CASE("requests to a function that is held wait, whatever happens, until it is released") {
     Owner owner;
     const FunctionId function = owner.add({.min = 1, .max = 2, .idle_ns = 100 * kSecond, .queue = 8, .kept = true});
