@@ -119,7 +119,8 @@ public:
             throw;
         }
         const auto give_up_at = Clock::now() + kToTakeOver;
-        while ((taken_over_ = ask_to_take_over(there_, name_, moved_)) == TakenOver::unknown && Clock::now() < give_up_at)
+        while ((taken_over_ = ask_to_take_over(there_, name_, moved_)) == TakenOver::unknown &&
+               Clock::now() < give_up_at)
             std::this_thread::sleep_for(std::chrono::milliseconds(100));
         const auto end = Clock::now();
         try {

@@ -175,7 +175,7 @@ void Forwarder::connected(Wanted wanted) {
         of.reason = fmt::format("{}: {}", url, why);
         return problem_for(request::Outcome::not_forwarded, of);
     };
-    wanted.waiter->forwarded(std::move(wanted.socket), std::move(how));
+    wanted.waiter->forwarded(std::move(wanted.socket), how);
 }
 
 void Forwarder::fail(Wanted wanted, const std::string& why) {

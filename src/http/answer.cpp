@@ -13,11 +13,11 @@ void Answer::connected(tinykvm::UniqueFd with) {
     notify();
 }
 
-void Answer::forwarded(tinykvm::UniqueFd with, Forwarding how) {
+void Answer::forwarded(tinykvm::UniqueFd with, const Forwarding& how) {
     if (!settle())
         return;
     socket = std::move(with);
-    forwarding = std::move(how);
+    forwarding = how;
     notify();
 }
 

@@ -14,7 +14,7 @@ public:
     explicit Answer(asio::io_context& io) : io_(io), arrived_event_(std::in_place, io) {}
 
     void connected(tinykvm::UniqueFd socket) override;
-    void forwarded(tinykvm::UniqueFd socket, Forwarding how) override;
+    void forwarded(tinykvm::UniqueFd socket, const Forwarding& how) override;
     void connected_for_rest(tinykvm::UniqueFd socket) override;
     void replied(std::string reply, Closing closing, Sender sender) override;
     void failed(Problem problem) override;

@@ -81,7 +81,7 @@ public:
     // the client itself, which saves the client a thread switch.
     virtual void replied(std::string reply, Closing closing, Sender sender) = 0;
     // A connection to another server, which is to get the request.
-    virtual void forwarded(tinykvm::UniqueFd socket, Forwarding how) {
+    virtual void forwarded(tinykvm::UniqueFd socket, const Forwarding& how) {
         if (how.tls) // only the front can
             failed(how.no_tls("not from here: it needs TLS"));
         else
