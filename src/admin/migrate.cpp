@@ -41,15 +41,15 @@ double ms_between(Clock::time_point begin, Clock::time_point end) {
     return std::chrono::duration<double, std::milli>(end - begin).count();
 }
 
-struct Wanted {
+struct Destination {
     std::string url, token, ca_file;
     std::optional<std::string> forward;
     std::chrono::milliseconds patience{2000}; // for requests to end
 };
 
-Wanted wanted(Call& call) {
+Destination destination_in(Call& call) {
     Members members = call.members();
-    Wanted wanted;
+    Destination wanted;
     wanted.url = members.need_text("to");
     wanted.token = members.text("token").value_or("");
     wanted.ca_file = members.text("ca_file").value_or("");
@@ -103,7 +103,7 @@ void require_reachable(const std::string& url) {
 
 class Departure {
 public:
-    Departure(Call& call, Wanted wanted)
+    Departure(Call& call, Destination wanted)
         : call_(call), control_(call.api.control()), name_(call.param("name")), wanted_(std::move(wanted)),
           there_(server_of(wanted_.url, wanted_.token, wanted_.ca_file)) {}
 
@@ -311,7 +311,7 @@ private:
     Call& call_;
     daemon::Control& control_;
     const std::string name_;
-    const Wanted wanted_;
+    const Destination wanted_;
     remote::Client there_;
     std::string etag_;
     store::ServedFunction function_;
@@ -329,7 +329,7 @@ private:
 } // namespace
 
 void migrate(Call& call) {
-    Wanted to = wanted(call);
+    Destination to = destination_in(call);
     const Migrations::One one(call.api.migrations(), call.param("name"));
     try {
         call.reply(200, Departure(call, std::move(to)).run());

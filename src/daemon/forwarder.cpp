@@ -23,9 +23,9 @@ using namespace tinykvm;
 
 namespace {
 
-constexpr std::uint64_t kSecond = 1'000'000'000;
-constexpr std::uint64_t kToConnect = 5 * kSecond;
-constexpr std::uint64_t kNameIsGood = 10 * kSecond; // before it is looked up again
+constexpr std::uint64_t kForwarderSecond = 1'000'000'000;
+constexpr std::uint64_t kToConnect = 5 * kForwarderSecond;
+constexpr std::uint64_t kNameIsGood = 10 * kForwarderSecond; // before it is looked up again
 
 } // namespace
 
@@ -61,7 +61,7 @@ void Forwarder::loop() {
     std::vector<pollfd> fds;
     for (;;) {
         fds.assign(1, {wake_.get(), POLLIN, 0});
-        std::uint64_t deadline = now_ns() + 60 * kSecond;
+        std::uint64_t deadline = now_ns() + 60 * kForwarderSecond;
         for (const Wanted& wanted : connecting_) {
             fds.push_back({wanted.socket.get(), POLLOUT, 0});
             deadline = std::min(deadline, wanted.deadline_ns);
@@ -96,7 +96,7 @@ void Forwarder::look() {
             if (now_ns() < wanted.deadline_ns)
                 still.push_back(std::move(wanted));
             else
-                fail(std::move(wanted), fmt::format("no connection within {} s", kToConnect / kSecond));
+                fail(std::move(wanted), fmt::format("no connection within {} s", kToConnect / kForwarderSecond));
             continue;
         }
         if (::getsockopt(wanted.socket.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0)
