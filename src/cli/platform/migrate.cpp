@@ -64,7 +64,7 @@ int migrate(const Invocation& invocation, Context& context) {
     json body{{"to", there.url}, {"token", token_for(invocation, there)}, {"ca_file", there.ca_file}};
     if (const auto forward = text(invocation, "forward"))
         body["forward"] = *forward;
-    if (const auto wait = seconds_of(invocation, "wait", 600))
+    if (const auto wait = seconds_option(invocation, "wait", 600))
         body["wait_ms"] = static_cast<std::uint64_t>(*wait * 1000);
     const std::string& name = invocation.operands.front();
     const json done = connect(invocation, context)->call("POST", target_of({"functions", name, "migrate"}), body);

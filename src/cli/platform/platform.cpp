@@ -34,9 +34,9 @@ std::vector<OptionSpec> options_with_events(std::initializer_list<OptionSpec> ow
     return all;
 }
 
-std::optional<double> timeout(const Invocation& invocation) { return seconds_of(invocation, "timeout", 1e7); }
+std::optional<double> timeout(const Invocation& invocation) { return seconds_option(invocation, "timeout", 1e7); }
 
-std::optional<double> seconds_of(const Invocation& invocation, const char* name, double most) {
+std::optional<double> seconds_option(const Invocation& invocation, const char* name, double most) {
     const auto given = text(invocation, name);
     if (!given)
         return std::nullopt;

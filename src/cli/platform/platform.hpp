@@ -98,7 +98,7 @@ std::vector<OptionSpec> options_with_events(std::initializer_list<OptionSpec> ow
 // The value of --timeout. Throws UserError (usage).
 std::optional<double> timeout(const Invocation& invocation);
 // The same of another option of this kind.
-std::optional<double> seconds_of(const Invocation& invocation, const char* name, double most);
+std::optional<double> seconds_option(const Invocation& invocation, const char* name, double most);
 
 // Throws UserError (usage) for fewer or more operands.
 void expect_operands(const Invocation& invocation, std::string_view command, std::string_view synopsis,
