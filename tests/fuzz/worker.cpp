@@ -113,7 +113,7 @@ void step(Functions& functions, const std::shared_ptr<FunctionVersion>& version,
 // All processes that serve something are made to end, until none is left that does.
 void end_all(Functions& functions, const std::shared_ptr<FunctionVersion>& version,
              const std::vector<std::shared_ptr<Asker>>& askers) {
-    functions.pool.retire(version);
+    functions.pool.retire(version, WorkerPool::States::are_forgotten);
     for (int waited = 0;; ++waited) {
         bool over = functions.pool.sums().processes == 0 && functions.pool.quiet();
         for (const auto& asker : askers)
