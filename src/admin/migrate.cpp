@@ -2,7 +2,6 @@
 //
 // Until Functions::move() has returned, it is this daemon's, and the version there is pending: it gets no requests.
 // From then on it is the other's, which is asked until it has taken over (migrations.hpp).
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <sys/socket.h>

@@ -1,17 +1,13 @@
 """kvmserver migrate: another daemon goes on with a function where this one stopped."""
 import contextlib
-import http.client
 import json
 import pathlib
-import signal
-import threading
-import time
 
 import admin
 import harness
 import pytest
 from serving import Daemon, Load, Store
-from test_kept import GUESTS, KEPT, hold, live, logged, node, reply_on  # noqa: F401: fixtures
+from test_kept import GUESTS, KEPT, hold, live, node  # noqa: F401: fixtures
 
 SUSPENDS = '[function.scale]\nsuspend = true\nidle = "1h"\n'
 

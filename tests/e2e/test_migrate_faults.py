@@ -183,10 +183,10 @@ def test_killed_at_any_moment(two) -> None:
             saved = last
 
 
-def cases(who: str) -> list:
+def cases() -> list:
     few = {("state", "after"), ("take-over", "before"), ("take-over", "after"), ("version", "after")}
     return [pytest.param(step, moment, id=f"{step}-{moment}") for step in STEPS for moment in MOMENTS
-            if NIGHTLY or (step, moment) in few or who == "none"]
+            if NIGHTLY or (step, moment) in few]
 
 
 def test_a_connection_that_breaks(two, between) -> None:
@@ -196,11 +196,11 @@ def test_a_connection_that_breaks(two, between) -> None:
             one_case(a, b, between, f"{step}-{moment}", step, moment, None)
 
 
-@pytest.mark.parametrize("step, moment", cases("there"))
+@pytest.mark.parametrize("step, moment", cases())
 def test_the_other_daemon_dies(two, between, step, moment) -> None:
     one_case(*two, between, "keeps", step, moment, two[1])
 
 
-@pytest.mark.parametrize("step, moment", cases("here"))
+@pytest.mark.parametrize("step, moment", cases())
 def test_this_daemon_dies(two, between, step, moment) -> None:
     one_case(*two, between, "keeps", step, moment, two[0])
