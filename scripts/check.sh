@@ -48,7 +48,7 @@ recently_changed() {
 
 # A file that is in no target of this build is compiled like the one whose name is the most like its own.
 clang_tidy() {
-    local build=${KVMSERVER_BUILD:-build} most=25 host=() guest=() status=0
+    local build=${KVMSERVER_BUILD:-build} most=14 host=() guest=() status=0
     needs clang-tidy clang-tidy || return 0
     if [[ ! -e $build/compile_commands.json || ! -e $build/tinykvm/guest/compile_flags.txt ]]; then
         echo "       $build has no compile_commands.json, or an old one: scripts/setup.sh --tests && scripts/build.sh"

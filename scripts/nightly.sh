@@ -10,6 +10,9 @@ results=${KVMSERVER_BUILD:-$PWD/build}/nightly-results
 # shellcheck source=scripts/steps.sh
 source scripts/steps.sh
 
+# Also what takes long: all that tests/amount.hpp and the marks `nightly` of pytest leave out otherwise.
+export KVMSERVER_TESTS=all
+
 wanted=("$@")
 steps=()
 naming=1 # all_steps only names them
@@ -42,10 +45,17 @@ more_sanitized_e2e() {
 }
 export -f more_sanitized_e2e
 
-# states XML: migrations that fail at every moment of every step, 200 kills at any moment, 1,000 suspends under load.
+# long_e2e XML: the end-to-end tests that scripts/test.sh leaves out.
+long_e2e() {
+    $python -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short --junitxml "$1" -m nightly tests/e2e
+}
+export -f long_e2e
+
+# states XML: migrations that fail at every moment of every step, 200 kills at any moment, 1,000 suspends under load; and
+# 200 kills of what changes the store.
 states() {
     MIGRATIONS=all KILLS=200 SUSPENDS=1000 $python -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short \
-        --junitxml "$1" tests/e2e/test_migrate_faults.py tests/e2e/test_migrate.py tests/e2e/test_suspend.py
+        --junitxml "$1" tests/e2e/test_migrate_faults.py tests/e2e/test_migrate.py tests/e2e/test_suspend.py tests/e2e/test_store_crash.py
 }
 export -f states
 
@@ -159,6 +169,8 @@ all_steps() {
     nightly soak 4500 scripts/soak.py
     # No value twice in 10,000 requests, in every language.
     nightly unique 3600 unique_values "$results/unique.xml"
+    # End-to-end tests that take long, here.
+    nightly e2e 3600 long_e2e "$results/e2e.xml"
     # States of machines: nothing that was answered is lost, and none is live twice.
     nightly states 3600 states "$results/states.xml"
     # Java, Next.js and other templates that install much.

@@ -50,6 +50,7 @@ def chosen_programs(config) -> list[dict]:
 
 def pytest_configure(config) -> None:
     config.addinivalue_line("markers", "bare: needs no kvmserver")
+    config.addinivalue_line("markers", "nightly: takes long: only with KVMSERVER_TESTS=all, as in scripts/nightly.sh")
     config.addinivalue_line("markers", "emulated(nightly=False): runs in the emulated hardware host too; by scripts/nightly.sh only")
 
 
@@ -72,6 +73,11 @@ def pytest_collection_modifyitems(config, items) -> None:
         nightly = config.getoption("nightly")
         marks = {item: item.get_closest_marker("emulated") for item in items}
         deselect(config, items, lambda item: marks[item] and (nightly or not marks[item].kwargs.get("nightly")))
+    if not harness.ALL_TESTS:
+        long = pytest.mark.skip(reason="takes long: scripts/nightly.sh e2e")
+        for item in items:
+            if item.get_closest_marker("nightly"):
+                item.add_marker(long)
     if harness.KVMSERVER.exists():
         return
     missing = pytest.mark.skip(reason=f"there is no {harness.KVMSERVER}")

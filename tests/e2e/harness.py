@@ -31,6 +31,7 @@ Client, request, letters = check.Client, check.request, check.letters
 SLOWNESS = float(os.environ.get("E2E_SLOWNESS", "1"))
 PATIENCE = min(20.0 * SLOWNESS, 100.0)  # seconds for anything that should happen
 check.PATIENCE = PATIENCE
+ALL_TESTS = os.environ.get("KVMSERVER_TESTS") == "all"  # also what takes long
 LIMITS = ["--max-boot-time", "100", "--max-request-time", "60"] if SLOWNESS > 1 else []
 # A cache folder, as users have one: what is mapped out of it takes other paths than what is unpacked anew.
 CACHE = tempfile.TemporaryDirectory(prefix="kvmserver-cache-")

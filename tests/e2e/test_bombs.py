@@ -110,6 +110,7 @@ def good(snapshots, program) -> bytes:
     return snapshots.of(program("c-epoll")).read_bytes()
 
 
+@pytest.mark.nightly
 def test_64_bombs_at_once(world, good) -> None:
     with_bombs = world()
     sample = bombs.Snapshot(good)

@@ -85,6 +85,7 @@ def test_it_is_live_at_once_and_smaller_later(store, serve, large) -> None:
     assert "stays as large" not in daemon.err
 
 
+@pytest.mark.nightly
 def test_cold_starts_find_their_snapshot_while_it_is_replaced(store, serve, large) -> None:
     """With two functions: the change of one sent the daemon to remove what it had just replaced for the other."""
     daemon = serve()
@@ -139,6 +140,7 @@ def test_a_daemon_ends_at_once_while_it_compresses(store, large) -> None:
     assert version(store, "hello")["compress_later"]
 
 
+@pytest.mark.nightly
 def test_a_child_that_dies_is_said_and_the_version_stays(store, serve, large) -> None:
     daemon = serve()
     os.kill(deployed(daemon, manifest(store.folder / "hello", large)), signal.SIGKILL)

@@ -152,8 +152,7 @@ ODD_LIMIT = 0.2 if harness.SLOWNESS == 1 else 1.0
 
 # IN and its like wait for a value that the host never gives: where the next invocation's machine were the same one, KVM
 # would end them there. Others leave flags, selectors, vector registers or a mode that no program has.
-@pytest.mark.emulated
-@pytest.mark.parametrize("reset", ["auto", "working-set"])
+@pytest.mark.parametrize("reset", [pytest.param(reset, marks=pytest.mark.emulated(nightly=reset != "auto")) for reset in ("auto", "working-set")])
 def test_an_odd_end_leaves_no_trace(reset: str) -> None:
     """Every follower is answered, and sees the same of its CPU as the first of all."""
     options = [f"--reset={reset}", "--check-reset", "--max-request-time", str(ODD_LIMIT), "--max-request-memory", "16"]

@@ -32,8 +32,12 @@ def test_there_are_cases() -> None:
     assert len(names()) > 30, f"{CASES} is missing: ninja -C build library_cases"
 
 
-@pytest.mark.emulated
-@pytest.mark.parametrize("name", names())
+# What takes long on emulated hosts, and concerns the hardware least.
+NIGHTLY = {"memory", "an image is saved and restored", "a program whose file has changed since has no symbols",
+           "files that cannot be restored or saved", "large arguments take no memory once the call is over", "programs that are never ready"}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.emulated(nightly=name in NIGHTLY)) for name in names()])
 def test_case(name) -> None:
     run(CASES, name.replace(",", "\\,"))
 

@@ -51,6 +51,7 @@ def test_what_the_package_says(deb) -> None:
     assert {"adduser", "libc6", "libcurl4"} == set(depends)
 
 
+@pytest.mark.nightly
 def test_lintian_finds_no_error_and_no_warning(deb) -> None:
     need("lintian")
     checked = run("lintian", "--allow-root", "--fail-on", "error,warning", "--tag-display-limit", "0", deb)
@@ -79,6 +80,7 @@ def test_what_a_start_loads(unpacked) -> None:
     assert needed <= {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}, "a start gets slower: libcurl is loaded late"
 
 
+@pytest.mark.nightly
 def test_the_binary_runs_from_there(unpacked, folder) -> None:
     binary = unpacked / "usr/bin/kvmserver"
     version = run(binary, "version", env=BASE_ENVIRONMENT)

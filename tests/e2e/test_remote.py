@@ -259,6 +259,7 @@ def test_an_interrupted_upload_goes_on(far, big) -> None:
     wire.close()
 
 
+@pytest.mark.nightly
 def test_a_network_that_takes_no_more_is_left(far, big) -> None:
     """As when a cable is pulled: no end, no error, only silence. The rest goes over a new connection."""
     size = big.stat().st_size
@@ -327,6 +328,7 @@ def test_a_busy_server_is_asked_again(far, snap) -> None:
     assert [line.split()[0] for line in asked[3:]] == ["PATCH", "HEAD", "HEAD", "PATCH"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("head", [(503, BUSY), (200, b"", {"Upload-Offset": "0"})], ids=["to-all", "to-bytes"])
 def test_a_server_that_stays_busy_is_given_up(far, snap, head: tuple) -> None:
     with said(*before_the_bytes(), ("PATCH", WHERE, 503, BUSY), ("HEAD", WHERE, *head)) as (url, asked):

@@ -59,6 +59,7 @@ def test_it_answers_right_whenever_it_is_asked(store, serve, name: str) -> None:
         process.close()
 
 
+@pytest.mark.nightly
 def test_a_database_in_the_snapshot_forgets_and_one_in_a_volume_keeps(store, serve) -> None:
     name = "python-flask-sqlite"
     functions = [deploy(store, name), deploy(store, name, "with-volume.toml")]

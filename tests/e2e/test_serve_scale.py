@@ -245,6 +245,7 @@ def test_a_burst_to_one_function_leaves_the_others_theirs(store, serve, snap) ->
     assert [after.get(f"{name} v1") for name in ("b", "c")] == [before[f"{name} v1"] for name in ("b", "c")], (before, after)
 
 
+@pytest.mark.nightly
 def test_many_functions_take_turns(store, serve, snap) -> None:
     names = [f"f{i}" for i in range(30)]
     for name in names:

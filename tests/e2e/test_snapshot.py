@@ -243,19 +243,18 @@ def spoilt(path: pathlib.Path, what: str) -> pathlib.Path:
     return out
 
 
-@pytest.mark.emulated
 @pytest.mark.parametrize(
     ("what", "line"),
     [
-        ("rights", None),
-        ("alias", "its program could reach what decides what runs at CPL 0"),
-        ("supervisor", "it has pages for CPL 0 that are not the guest kernel's"),
-        ("beyond", "its page tables lead beyond its memory"),
-        ("door", "its guest kernel has no sound entries"),
-        ("region", "the CPL 0 pages of its guest kernel do not have a region of their own"),
-        ("code", None),
-        ("tables", None),
-        ("nothing", None),
+        pytest.param("rights", None, marks=pytest.mark.emulated),
+        pytest.param("alias", "its program could reach what decides what runs at CPL 0", marks=pytest.mark.emulated(nightly=True)),
+        pytest.param("supervisor", "it has pages for CPL 0 that are not the guest kernel's", marks=pytest.mark.emulated(nightly=True)),
+        pytest.param("beyond", "its page tables lead beyond its memory", marks=pytest.mark.emulated(nightly=True)),
+        pytest.param("door", "its guest kernel has no sound entries", marks=pytest.mark.emulated(nightly=True)),
+        pytest.param("region", "the CPL 0 pages of its guest kernel do not have a region of their own", marks=pytest.mark.emulated(nightly=True)),
+        pytest.param("code", None, marks=pytest.mark.emulated),
+        pytest.param("tables", None, marks=pytest.mark.emulated(nightly=True)),
+        pytest.param("nothing", None, marks=pytest.mark.emulated(nightly=True)),
     ],
 )
 def test_a_snapshot_brings_nothing_that_runs_at_cpl_0(folder, what: str, line: str | None) -> None:

@@ -1,6 +1,6 @@
 """kill -9 at random moments during deploy, gc and upload: nothing that was acknowledged is lost, nothing is half there.
 
-STORE_CRASH_SEED repeats a run; STORE_CRASH_KILLS sets how many kills (200).
+STORE_CRASH_SEED repeats a run; STORE_CRASH_KILLS sets how many kills (60; in long runs 200).
 """
 import os
 import random
@@ -11,10 +11,10 @@ import tempfile
 import time
 
 import pytest
-from harness import BUILD, SLOWNESS
+from harness import ALL_TESTS, BUILD, SLOWNESS
 
 DRIVER = BUILD / "tests/store_crash/store_crash"
-KILLS = int(os.environ.get("STORE_CRASH_KILLS", "200"))
+KILLS = int(os.environ.get("STORE_CRASH_KILLS", "200" if ALL_TESTS else "60"))
 # The disk, not memory, so that fsync and its duration are real.
 pytestmark = [pytest.mark.bare, pytest.mark.skipif(not DRIVER.exists(), reason=f"there is no {DRIVER}")]
 

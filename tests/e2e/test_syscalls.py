@@ -27,12 +27,15 @@ def test_programs_are_built() -> None:
     assert len(CASES) > 30, f"only {len(CASES)} programs in {compare.PROGRAMS}: scripts/build.sh"
 
 
-EMULATED = [pytest.mark.emulated]  # the dynamic variants are enough there
+def emulated(case: compare.Case) -> list:
+    """Of the emulated host: the dynamic variants are enough; what concerns registers, signals, threads and memory is for each run."""
+    if "-dynamic" not in case.program:
+        return []
+    hardware = ("system_call", "signal", "thread", "memory", "self")
+    return [pytest.mark.emulated(nightly=not case.program.startswith(hardware))]
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=case.name, marks=EMULATED if "-dynamic" in case.program else []) for case in CASES]
-)
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name, marks=emulated(case)) for case in CASES])
 def test_transcript(case: compare.Case) -> None:
     if case.program.startswith("own_attributes") and not has_user_attributes():
         pytest.skip("this host's /tmp has no user attributes (tmpfs before Linux 6.6) to compare with")

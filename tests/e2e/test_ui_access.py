@@ -24,8 +24,15 @@ def check(page, where: str, found: list[str]) -> None:
 
 
 @pytest.mark.skipif(not AXE.exists(), reason=f"there is no {AXE}: scripts/setup.sh --tests")
-@pytest.mark.parametrize("width", [1280, 360])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [
+        pytest.param("light", 1280, marks=pytest.mark.nightly),
+        ("light", 360),
+        ("dark", 1280),
+        pytest.param("dark", 360, marks=pytest.mark.nightly),
+    ],
+)
 def test_axe_finds_nothing(page, site, scheme, width) -> None:
     page.size(width, 800, mobile=width < 500)
     page.colors(scheme)

@@ -83,6 +83,14 @@ def test_it_is_live_before_its_warm_up(store, serve, deploy, node) -> None:
     assert store.json("describe", "hello")["etag"] == etag
     assert daemon.text("hello", "/") == before
     assert "node: warm-up: " in deployed.err
+    assert store("verify").status == 0
+
+
+@pytest.mark.nightly
+def test_it_is_compressed_anew_after_its_warm_up(store, serve, deploy, node) -> None:
+    daemon = serve()
+    assert deploy(node).ended() == 0
+    before = daemon.text("hello", "/")
     harness.wait_until(lambda: not versions(store)[0]["compress_later"], "it is compressed anew", PATIENCE)
     (last,) = versions(store)
     harness.wait_until(lambda: digests(store) == {last["snapshot"]}, "what is not needed any more is removed")

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/amount.hpp"
 #include "tests/catch.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/kvm/probe.hpp"
@@ -36,9 +37,12 @@ inline const kvm::Kvm& kvm_device() {
     return *device;
 }
 
-// How many of `n` random cases are tried: a fifth in the emulated host, where each takes forty times as long
-// (scripts/test.sh).
-inline unsigned cases(unsigned n) { return std::getenv("E2E_SLOWNESS") ? (n + 4) / 5 : n; }
+// How many of `n` random cases are tried: a tenth in the emulated host, where each takes forty times as long, and a
+// fifth in long runs.
+inline unsigned cases(unsigned n) {
+    const unsigned part = !std::getenv("E2E_SLOWNESS") ? 1 : kvmserver::test::all_tests() ? 5 : 10;
+    return (n + part - 1) / part;
+}
 
 inline std::vector<ResetStrategy> strategies() {
     if (kvm::host_kind(kvm_device()).dirty_bits)

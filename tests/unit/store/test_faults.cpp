@@ -8,6 +8,7 @@
 #include <mutex>
 #include <set>
 
+#include "tests/amount.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/store/samples.hpp"
 
@@ -35,14 +36,15 @@ void make_baseline(const fs::path& path) {
     import(store, sample_pieces(5)); // that no version names
 }
 
-// Runs `action` on a copy of the baseline with the fault at the 1st, 2nd, 3rd... operation until it is not
-// reached any more. `check` sees the store after it was opened again.
+// Runs `action` on a copy of the baseline with the fault at the 1st, 2nd, 3rd... operation (some of them, except in
+// long runs) until it is not reached any more. `check` sees the store after it was opened again.
 void at_every_operation(Fault fault, const std::function<void(Store&)>& action,
                         const std::function<void(Store&, Outcome)>& check, bool undoes = false) {
     const TempFolder folder;
     make_baseline(folder / "baseline");
     const fs::path path = folder / "store";
-    for (int n = 1;; ++n) {
+    const auto [first, step] = kvmserver::test::some_places();
+    for (int n = first;; n += step) {
         fs::remove_all(path);
         fs::copy(folder / "baseline", path, fs::copy_options::recursive);
         const auto files = std::make_shared<FaultyFiles>();
