@@ -126,6 +126,7 @@ std::vector<VersionLive> folded(const std::vector<VersionLive>& all) {
         VersionLive& sum = at->second;
         sum.machines += live.machines;
         sum.busy += live.busy;
+        sum.suspended += live.suspended;
         sum.queued += live.queued;
         sum.memory_bytes += live.memory_bytes;
         sum.starts = std::max(sum.starts, live.starts); // already per version, not per process
@@ -151,6 +152,10 @@ void states(Text& text, const Scrape& scrape) {
         text.sample(labels + ",state=\"busy\"", live.busy);
         text.sample(labels + ",state=\"ready\"", live.machines - std::min(live.machines, live.busy));
     }
+    text.family("suspended_vms", "gauge", "Machines without a process that have a saved state.");
+    for (const VersionLive& live : rows)
+        if (live.suspends)
+            text.sample(of(live.function, live.version), live.suspended);
     text.family("queued_requests", "gauge", "Requests that wait for a machine.");
     for (const VersionLive& live : rows)
         text.sample(of(live.function, live.version), live.queued);

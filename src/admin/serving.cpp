@@ -157,6 +157,7 @@ void live(Call& call) {
                     {"in_flight", one.in_flight},
                     {"queued", one.queued},
                     {"starts", one.starts},
+                    {"suspended", one.suspended},
                     // A tenant gets the RSS: the PSS would tell how many other processes share its pages.
                     {"memory_bytes", call.who.limited() ? one.resident_bytes : one.memory_bytes}};
         if (!call.who.limited())

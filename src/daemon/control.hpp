@@ -27,11 +27,16 @@ namespace kvmserver::daemon {
 struct VersionLive {
     std::string function;
     std::uint64_t version = 0;
-    unsigned percent = 0;  // 0: it only finishes its requests
-    std::string state;     // "idle" (no process), "starting", "ready", "stopping", "failing" (it dies again and again)
-    int pid = 0;           // of its process, or the first of several; 0: none
-    unsigned machines = 0; // request machines in its processes
-    unsigned busy = 0;     // machines with a request
+    unsigned percent = 0; // 0: it only finishes its requests
+    unsigned machine = 1; // of several that keep states of their own; once they are one entry: of the first
+    // "idle" (no process), "suspended" (none, and a saved state to go on from), "starting", "ready", "stopping",
+    // "failing" (it dies again and again)
+    std::string state;
+    bool suspends = false;            // its machines can be suspended
+    unsigned suspended = 0;           // so many have no process, and a saved state
+    int pid = 0;                      // of its process, or the first of several; 0: none
+    unsigned machines = 0;            // request machines in its processes
+    unsigned busy = 0;                // machines with a request
     std::uint64_t in_flight = 0;      // requests in machines
     std::uint64_t queued = 0;         // requests that wait for a machine
     std::uint64_t starts = 0;         // of its process, since the daemon started
@@ -80,7 +85,8 @@ public:
     virtual ~Control() = default;
 
     virtual DaemonInfo info() const = 0;
-    // Sorted by function and version. `running`: without versions that have no process and no request, which are many.
+    // Sorted by function and version. `running`: without versions that have no process, no request and no machine that
+    // is suspended, which are many.
     virtual std::vector<VersionLive> live(bool running) const = 0;
     virtual MetricsSnapshot metrics() const = 0;
     virtual LogStore& logs() = 0;

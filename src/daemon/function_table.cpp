@@ -403,13 +403,14 @@ FunctionTable::Place FunctionTable::place_of(std::string_view function) const {
     return found == functions_.end() ? nullptr : found->second;
 }
 
-std::map<std::pair<std::string, std::uint64_t>, unsigned> FunctionTable::shares() const {
+std::map<std::pair<std::string, std::uint64_t>, FunctionTable::LiveVersion> FunctionTable::shares() const {
     const std::lock_guard lock(mutex_);
-    std::map<std::pair<std::string, std::uint64_t>, unsigned> all;
+    std::map<std::pair<std::string, std::uint64_t>, LiveVersion> all;
     for (const auto& [name, place] : functions_)
         for (const Share& share : place->shares)
             if (share.version)
-                all[{place->function, share.version->facts().version}] = share.percent;
+                all[{place->function, share.version->facts().version}] = {share.percent,
+                                                                          share.version->facts().suspends};
     return all;
 }
 

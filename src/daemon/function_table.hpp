@@ -56,8 +56,12 @@ public:
     std::shared_ptr<FunctionVersion> version(const std::string& function, std::uint64_t version);
     // One that is not served: for what it would be. Throws store::NotFound.
     std::shared_ptr<const FunctionVersion> described(const std::string& function, std::uint64_t version);
-    // Percentage of the requests, by function and version.
-    std::map<std::pair<std::string, std::uint64_t>, unsigned> shares() const;
+    struct LiveVersion {
+        unsigned percent = 0; // of the requests
+        bool suspends = false;
+    };
+    // By function and version.
+    std::map<std::pair<std::string, std::uint64_t>, LiveVersion> shares() const;
     // The live versions of a function; nothing if there is no such function.
     std::optional<std::vector<std::shared_ptr<FunctionVersion>>> live(const std::string& function) const;
     // Of one version; nothing if it is not live.

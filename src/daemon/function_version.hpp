@@ -15,6 +15,7 @@
 #include "src/daemon/request_log.hpp"
 #include "src/request/scheduler.hpp"
 #include "src/store/functions/moved.hpp"
+#include "src/store/snapshots/saved_state.hpp"
 
 namespace kvmserver::daemon {
 
@@ -68,6 +69,7 @@ public:
     using Others = std::vector<std::shared_ptr<FunctionVersion>>;
     // Tells its machine's saved state from all others. A machine that was given other values begins anew.
     std::string state_description() const;
+    store::StateOwner state_owner() const { return {facts_.function, facts_.created, facts_.version, facts_.machine}; }
     // `requests`: those of the function, if there are any yet. `others`: of the first of several machines.
     explicit FunctionVersion(Facts facts, std::shared_ptr<RequestRing> requests = nullptr, Others others = {})
         : facts_(std::move(facts)),

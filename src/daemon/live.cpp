@@ -32,7 +32,7 @@ void read_memory(VersionLive& one) {
 
 // Machines of one version that keep states of their own are one entry, with the worst of their states.
 void join_machines(std::vector<VersionLive>& all) {
-    constexpr std::array<std::string_view, 4> kWorstFirst{"failing", "starting", "ready", "idle"};
+    constexpr std::array<std::string_view, 4> kWorstFirst{"failing", "starting", "ready", "idle"}; // suspended: below
     const auto rank = [&](const VersionLive& one) { return std::ranges::find(kWorstFirst, one.state); };
     std::map<std::pair<std::string, std::uint64_t>, VersionLive> joined;
     std::vector<VersionLive> stopping;
@@ -97,9 +97,35 @@ unsigned Service::resume(const std::string& function) {
     return machines;
 }
 
+std::map<std::pair<std::string, std::uint64_t>, unsigned>
+Service::suspended_machines(const std::vector<VersionLive>& running) const {
+    std::set<std::tuple<std::string, std::uint64_t, unsigned>> processes;
+    for (const VersionLive& one : running)
+        if (one.pid != 0 || one.state == "starting")
+            processes.emplace(one.function, one.version, one.machine);
+    std::map<std::pair<std::string, std::uint64_t>, unsigned> suspended;
+    for (const auto& [id, owner] : store::saved_states(store_.folder())) {
+        if (processes.contains({owner.function, owner.version, owner.machine}))
+            continue;
+        const auto versions = table_.live(owner.function);
+        if (!versions)
+            continue;
+        for (const auto& version : *versions)
+            if (version->facts().version == owner.version && owner.machine <= version->facts().machines) {
+                const FunctionVersion& machine = owner.machine <= 1 ? *version : *version->others()[owner.machine - 2];
+                // A machine that was given other values begins anew.
+                suspended[{owner.function, owner.version}] +=
+                    id == store::SavedState::id_of(machine.state_description());
+            }
+    }
+    std::erase_if(suspended, [](const auto& each) { return each.second == 0; });
+    return suspended;
+}
+
 std::vector<VersionLive> Service::live(bool running) const {
     std::vector<VersionLive> all = pool_.live();
     std::set<std::pair<std::string, std::uint64_t>> run;
+    const std::map<std::pair<std::string, std::uint64_t>, unsigned> suspended = suspended_machines(all);
     for (VersionLive& one : all)
         if (one.pid != 0)
             read_memory(one);
@@ -112,15 +138,29 @@ std::vector<VersionLive> Service::live(bool running) const {
             run.emplace(one.function, one.version);
         }
     }
-    const auto shares = running ? std::map<std::pair<std::string, std::uint64_t>, unsigned>() : table_.shares();
-    for (const auto& [key, percent] : shares) {
+    std::map<std::pair<std::string, std::uint64_t>, FunctionTable::LiveVersion> others;
+    if (!running)
+        others = table_.shares();
+    else
+        for (const auto& [key, machines] : suspended)
+            others[key] = {table_.share(key.first, key.second).value_or(0), true};
+    for (const auto& [key, version] : others) {
         if (run.contains(key))
             continue;
         VersionLive& one = all.emplace_back();
         one.function = key.first;
         one.version = key.second;
-        one.percent = percent;
+        one.percent = version.percent;
+        one.suspends = version.suspends;
         one.state = "idle";
+    }
+    for (VersionLive& one : all) {
+        const auto found = suspended.find({one.function, one.version});
+        if (found == suspended.end() || one.state == "stopping")
+            continue;
+        one.suspended = found->second;
+        if (one.state == "idle")
+            one.state = "suspended";
     }
     std::sort(all.begin(), all.end(), [](const VersionLive& a, const VersionLive& b) {
         return std::tie(a.function, a.version) < std::tie(b.function, b.version);

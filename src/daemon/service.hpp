@@ -79,6 +79,9 @@ private:
     void refused(http::Refusal why) override;
     void finished(const TcpRecord& record);
     std::vector<std::shared_ptr<FunctionVersion>> suspending(const std::string& function) const;
+    // How many machines of a function's version have no process and a saved state. `running`: those of the pool.
+    std::map<std::pair<std::string, std::uint64_t>, unsigned>
+    suspended_machines(const std::vector<VersionLive>& running) const;
     std::shared_ptr<FunctionVersion> only_live(const std::string& function, std::uint64_t version) const;
     // What is asked of a function that has moved; null: it has not.
     std::shared_ptr<FunctionVersion> elsewhere(const Destination& destination) const;

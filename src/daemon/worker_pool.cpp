@@ -438,6 +438,8 @@ std::vector<VersionLive> WorkerPool::live() const {
         VersionLive& one = all.emplace_back();
         one.function = version->facts().function;
         one.version = version->facts().version;
+        one.machine = version->facts().machine;
+        one.suspends = version->facts().suspends;
         one.state = kNames[static_cast<unsigned>(now.state)];
         one.in_flight = now.in_flight;
         one.queued = now.waiting;
@@ -453,6 +455,8 @@ std::vector<VersionLive> WorkerPool::live() const {
             VersionLive& one = all.emplace_back();
             one.function = worker->version->facts().function;
             one.version = worker->version->facts().version;
+            one.machine = worker->version->facts().machine;
+            one.suspends = worker->version->facts().suspends;
             one.state = "stopping";
             one.pid = worker->process->pid();
             const std::size_t machines = worker->machines.size();

@@ -40,7 +40,7 @@ class Side:
 
     def states(self) -> list[pathlib.Path]:
         folder = self.store.path / "states"
-        return sorted(path for path in folder.iterdir() if not path.name.endswith(".lock")) if folder.exists() else []
+        return sorted(path for path in folder.iterdir() if not path.name.endswith(".lock") and ".of." not in path.name) if folder.exists() else []
 
     def runs(self, function: str = "keeps") -> bool:
         return any(name.split()[0] == function for name in self.daemon.processes())

@@ -4,6 +4,7 @@ import itertools
 import os
 import pathlib
 import random
+import re
 import signal
 import threading
 import time
@@ -25,7 +26,7 @@ def suspended(daemon, store, function: str = "keeps", times: int = 1) -> None:
 
 
 def states(store) -> list[pathlib.Path]:
-    return sorted(path for path in (store.path / "states").iterdir() if not path.name.endswith(".lock"))
+    return sorted(path for path in (store.path / "states").iterdir() if not path.name.endswith(".lock") and ".of." not in path.name)
 
 
 @pytest.mark.emulated
@@ -94,6 +95,50 @@ def test_another_version_begins_anew(keeps, store, serve) -> None:
     suspended(daemon, store, times=2)
     assert store("rollback", "keeps").status == 0
     assert daemon.text("keeps", "/count") == "1\n"
+
+
+@pytest.mark.parametrize("machines", [1, 2])
+def test_it_is_told_that_it_is_suspended(keeps, store, serve, machines: int) -> None:
+    daemon = serve()
+    settings = SUSPENDS.replace(IDLE, "1h") + f"machines = {machines}\n"
+    assert keeps(settings=settings).status == 0
+
+    def metrics() -> str:
+        connection = admin.UnixConnection(store.path / "admin.sock")
+        with contextlib.closing(connection):
+            connection.request("GET", "/metrics")
+            return connection.getresponse().read().decode()
+
+    def told() -> tuple:
+        one = live(store, "keeps")
+        metric = re.search(r'^kvmserver_suspended_vms{function="keeps",version="1"} (\d+)$', metrics(), re.M)
+        return one["state"], one["suspended"], int(metric[1]), "suspended" in store("list").out
+
+    assert told() == ("idle", 0, 0, False)
+    store.ok("resume", "keeps")
+    harness.wait_until(lambda: live(store, "keeps")["state"] == "ready", "each machine runs")
+    assert told() == ("ready", 0, 0, False)
+    store.ok("suspend", "keeps")
+    assert told() == ("suspended", machines, machines, True)
+    daemon.text("keeps", "/count")  # one of them goes on
+    assert told() == ("ready", machines - 1, machines - 1, False)
+
+
+def test_what_changed_without_a_daemon_leaves_states_to_gc(keeps, store, serve) -> None:
+    daemon = serve()
+    assert keeps(settings=SUSPENDS).status == 0
+    assert daemon.text("keeps", "/count") == "1\n"
+    suspended(daemon, store)
+    daemon.stop()
+    assert store.json("gc", "--json")["leftovers"] == 0 and len(states(store)) == 1
+    assert keeps(settings=SUSPENDS + "# another\n").status == 0
+    (state,) = states(store)
+    size = state.stat().st_size
+    dry = store.json("gc", "--dry-run", "--json")
+    assert states(store) == [state] and dry["bytes"] >= size, dry
+    store.ok("gc")
+    assert not [path.name for path in (store.path / "states").iterdir() if not path.name.endswith(".lock")]
+    assert serve().text("keeps", "/count") == "1\n"
 
 
 @pytest.mark.parametrize("change", [("env", "set", "keeps", "COLOUR=red"), ("delete", "keeps", "--yes")])

@@ -43,6 +43,7 @@ def test_transcript(case: compare.Case) -> None:
     assert not told, "\n" + told
 
 
+@pytest.mark.nightly
 @pytest.mark.bare
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_transcript_is_the_same_each_time(case: compare.Case, quick: bool) -> None:

@@ -49,7 +49,7 @@ void sort_by(std::vector<json>& functions, const std::string& key) {
 // What a daemon knows of functions.
 struct Running {
     bool known = false; // there is a daemon, and it tells
-    std::set<std::string> failing;
+    std::set<std::string> failing, suspended, ready;
     std::map<std::pair<std::string, std::uint64_t>, std::uint64_t> requests; // by function and version
 };
 
@@ -60,8 +60,10 @@ Running running(Connection& platform, const std::string& after, const std::strin
         const json reply =
             platform.call("GET", fmt::format("/v1/live?running=1&after={}&until={}", encoded(after), encoded(until)));
         for (const json& one : reply.at("live"))
-            if (one.at("state") == "failing")
-                running.failing.insert(one.at("function"));
+            (one.at("state") == "failing"     ? running.failing
+             : one.at("state") == "suspended" ? running.suspended
+                                              : running.ready)
+                .insert(one.at("function"));
         for (const json& one : reply.at("counted"))
             running.requests[{one.at("function"), one.at("version")}] = one.at("requests");
         running.known = true;
@@ -71,7 +73,7 @@ Running running(Connection& platform, const std::string& after, const std::strin
 }
 
 struct State {
-    std::string word;                      // failing, ready, or idle without a live version
+    std::string word;                      // failing, suspended, ready, or idle without a live version
     std::optional<std::uint64_t> requests; // of live versions; known by a daemon
 };
 
@@ -80,6 +82,8 @@ State state_of(const json& function, const Running& running) {
     State state{.word = function.at("live").empty() ? "idle" : "ready", .requests = {}};
     if (running.failing.contains(name))
         state.word = "failing";
+    else if (running.suspended.contains(name) && !running.ready.contains(name))
+        state.word = "suspended";
     for (const json& live : function.at("live"))
         if (running.known) {
             const auto counted = running.requests.find({name, live.at("version").get<std::uint64_t>()});

@@ -6,15 +6,20 @@
 #include <map>
 #include <set>
 
+#include "src/common/clock.hpp"
 #include "src/store/functions/function_record.hpp"
 #include "src/store/snapshots/chunk_files.hpp"
 #include "src/store/snapshots/pin.hpp"
+#include "src/store/snapshots/saved_state.hpp"
 #include "src/store/snapshots/snapshot_record.hpp"
 #include "src/store/snapshots/sweep.hpp"
 
 namespace kvmserver::store {
 
 namespace {
+
+// A version that is on its way from another daemon comes within a week, or the migration has failed.
+constexpr std::int64_t kMigrationMs = 7ll * 24 * 3600 * 1000;
 
 // What the transaction removes, and the files to remove with it.
 struct Plan {
@@ -43,7 +48,8 @@ void record_event(Database& database, std::int64_t function, const std::vector<s
 void drop_versions(Database& database, const GcOptions& options, Plan& plan) {
     const std::optional<unsigned> keep = options.keep_versions;
     auto old = database.prepare(
-        "SELECT v.id, f.name, v.number, v.function FROM (SELECT id, function, number, row_number() OVER newest_first "
+        "SELECT v.id, f.name, v.number, v.function FROM (SELECT id, function, number, state, created, row_number() "
+        "OVER newest_first "
         "AS "
         "place, "
         "first_value(manifest) OVER newest_first AS newest FROM version "
@@ -52,10 +58,11 @@ void drop_versions(Database& database, const GcOptions& options, Plan& plan) {
         "WHERE v.place > CASE WHEN ?1 >= 0 THEN ?1 ELSE json_extract(v.newest, '$.function.versions.keep') "
         "END "
         "AND NOT EXISTS (SELECT 1 FROM traffic t WHERE t.function = v.function AND t.number = v.number) "
+        "AND NOT (v.state = 'pending' AND v.created > ?2) "
         "ORDER BY v.function, v.number");
     std::vector<std::int64_t> ids;
     std::map<std::int64_t, std::vector<std::uint64_t>> of_function;
-    for (old.bind(keep ? std::int64_t{*keep} : std::int64_t{-1}); old.step();) {
+    for (old.bind(keep ? std::int64_t{*keep} : std::int64_t{-1}).bind(now_ms() - kMigrationMs); old.step();) {
         ids.push_back(old.integer(0));
         of_function[old.integer(3)].push_back(old.natural(2));
         plan.records.push_back(version_record_path(old.text(1), old.natural(2)));
@@ -120,6 +127,10 @@ GcResult gc(Store& store, const GcOptions& options) {
         drop_snapshots(*index, marks, plan);
         plan_records(folder, *index, plan);
         plan.chunks = chunk_files_but(folder, known_chunks(*index));
+        std::vector<SavedState> states = unneeded_states(store.shared_folder(), *index);
+        plan.result.leftovers += states.size();
+        for (const SavedState& state : states)
+            plan.result.bytes += state.bytes();
         if (options.dry_run) {
             for (const Digest& digest : plan.chunks)
                 plan.result.bytes += folder.size_of(chunk_path(digest)).value_or(0);
@@ -133,6 +144,8 @@ GcResult gc(Store& store, const GcOptions& options) {
             folder.sync_folder(path);
         transaction.commit();
         remove(folder, leftovers);
+        for (SavedState& state : states)
+            state.forget();
     }
     const Removed removed = remove_chunks(store, plan.chunks);
     plan.result.chunks = removed.chunks;

@@ -26,7 +26,8 @@ struct GcResult {
 };
 
 // Runs concurrently with deploys, imports, uploads and servers of any process. It removes: versions (see GcOptions),
-// snapshots that no version names and nobody holds, chunks that no snapshot names, and leftovers of dead processes.
+// snapshots that no version names and nobody holds, chunks that no snapshot names, states that no machine goes on from,
+// and leftovers of dead processes.
 // There is no grace period: files that are about to be named are protected by locks (pin.hpp, importer.hpp).
 GcResult gc(Store& store, const GcOptions& options = {});
 

@@ -1,14 +1,27 @@
 // The saved state of a machine that can be suspended: states/<id> in the store (src/snapshot/state_file.hpp).
 #pragma once
+#include <compare>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "src/store/files/folder.hpp"
 #include "src/store/files/lock.hpp"
 
 namespace kvmserver::store {
+
+class Database;
+
+struct StateOwner {
+    std::string function;
+    std::int64_t created = 0; // of the function: ms since 1970
+    std::uint64_t version = 0;
+    unsigned machine = 1; // of the version's, which are numbered from 1
+    auto operator<=>(const StateOwner&) const = default;
+};
 
 // While this object lives, nobody else has one for the same id, in whichever process: a machine's state exists once.
 class SavedState {
@@ -16,9 +29,11 @@ public:
     // The id of what is described in this way.
     static std::string id_of(std::string_view description);
     // nullopt if another one lives, and still does after `milliseconds`. Throws HostError.
-    static std::optional<SavedState> claim(std::shared_ptr<Folder> folder, const std::string& id, int milliseconds);
+    static std::optional<SavedState> claim(std::shared_ptr<Folder> folder, const std::string& id,
+                                           const StateOwner& owner, int milliseconds);
 
     tinykvm::UniqueFd open() const; // for reading; empty: there is none
+    std::uint64_t bytes() const;    // 0: there is none
     // A new, empty file for the next state. It counts only once it is committed: its writer has synced it.
     tinykvm::UniqueFd begin();
     void commit();
@@ -26,13 +41,24 @@ public:
     void forget(); // the state itself
 
 private:
-    SavedState(std::shared_ptr<Folder> folder, const std::string& id, FileLock lock)
-        : folder_(std::move(folder)), path_(path_of(id)), lock_(std::move(lock)) {}
+    SavedState(std::shared_ptr<Folder> folder, const std::string& id, const StateOwner& owner, FileLock lock);
     static std::string path_of(const std::string& id);
 
     std::shared_ptr<Folder> folder_;
     std::string path_;
+    std::string owner_path_; // an empty file whose name tells the owner
     FileLock lock_;
 };
+
+struct StateFound {
+    std::string id;
+    StateOwner owner;
+};
+// The states that are there, except those that an earlier kvmserver left: they do not tell whose they are.
+std::vector<StateFound> saved_states(const Folder& folder);
+
+// Of those, the states that no machine goes on from, and that nobody uses: their version is neither live nor on its way
+// from another daemon.
+std::vector<SavedState> unneeded_states(const std::shared_ptr<Folder>& folder, const Database& database);
 
 } // namespace kvmserver::store

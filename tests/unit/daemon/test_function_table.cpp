@@ -90,8 +90,9 @@ TEST_CASE("traffic is shared between versions as the store says") {
     CHECK(shares[0].version->facts().version == 1);
     CHECK(shares[0].percent == 30);
     CHECK(shares[1].percent == 70);
-    CHECK(world.table.shares() ==
-          std::map<std::pair<std::string, std::uint64_t>, unsigned>{{{"a", 1}, 30}, {{"a", 2}, 70}});
+    const auto live = world.table.shares();
+    REQUIRE(live.size() == 2);
+    CHECK((live.at({"a", 1}).percent == 30 && live.at({"a", 2}).percent == 70));
     world.store.set_traffic("a", {});
     world.refresh();
     CHECK(world.table.routes().find("a.example", "/") != nullptr); // it is there
