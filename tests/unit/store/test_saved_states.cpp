@@ -90,7 +90,10 @@ TEST_CASE("a version that is on its way from another daemon stays, whatever gc m
     none.keep_versions = 0;
     CHECK(gc(store, none).versions == 0);
     CHECK(Functions(store).version("comes", 1).state == VersionState::pending);
-    store.index()->prepare("UPDATE version SET created = ?").bind(std::int64_t{now_ms() - 8ll * 24 * 3600 * 1000}).run();
+    store.index()
+        ->prepare("UPDATE version SET created = ?")
+        .bind(std::int64_t{now_ms() - 8ll * 24 * 3600 * 1000})
+        .run();
     CHECK(gc(store, none).versions == 1);
 }
 
