@@ -108,7 +108,7 @@ TEST_CASE("files among the states that are none are left alone") {
          {id, id + ".new", id + ".of.", id + ".of.hello", id + ".of.hello.1.1", id + ".of.hello.1.1.1.1",
           id + ".of.hello.1.-1.1", id + ".of.HELLO.1.1.1", id + ".of.hello.1.1.x", id + ".of.hello.1.1.99999999999",
           std::string("notes"), SavedState::id_of("y") + ".of.gone.1.1.1"})
-        test::write_text(states / name, "");
+        write_text(states / name, "");
     CHECK(owners(store).size() == 1);
     CHECK(gc(store).leftovers == 0);
     CHECK(fs::exists(states / id));
