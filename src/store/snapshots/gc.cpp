@@ -49,10 +49,7 @@ void drop_versions(Database& database, const GcOptions& options, Plan& plan) {
     const std::optional<unsigned> keep = options.keep_versions;
     auto old = database.prepare(
         "SELECT v.id, f.name, v.number, v.function FROM (SELECT id, function, number, state, created, row_number() "
-        "OVER newest_first "
-        "AS "
-        "place, "
-        "first_value(manifest) OVER newest_first AS newest FROM version "
+        "OVER newest_first AS place, first_value(manifest) OVER newest_first AS newest FROM version "
         "WINDOW newest_first AS (PARTITION BY function ORDER BY number DESC)) v "
         "JOIN function f ON f.id = v.function "
         "WHERE v.place > CASE WHEN ?1 >= 0 THEN ?1 ELSE json_extract(v.newest, '$.function.versions.keep') "
@@ -127,10 +124,13 @@ GcResult gc(Store& store, const GcOptions& options) {
         drop_snapshots(*index, marks, plan);
         plan_records(folder, *index, plan);
         plan.chunks = chunk_files_but(folder, known_chunks(*index));
-        std::vector<SavedState> states = unneeded_states(store.shared_folder(), *index);
-        plan.result.leftovers += states.size();
-        for (const SavedState& state : states)
+        // Their versions are not live, whether the transaction succeeds or not.
+        for_each_unneeded_state(store.shared_folder(), *index, [&](SavedState& state) {
+            ++plan.result.leftovers;
             plan.result.bytes += state.bytes();
+            if (!options.dry_run)
+                state.forget();
+        });
         if (options.dry_run) {
             for (const Digest& digest : plan.chunks)
                 plan.result.bytes += folder.size_of(chunk_path(digest)).value_or(0);
@@ -144,8 +144,6 @@ GcResult gc(Store& store, const GcOptions& options) {
             folder.sync_folder(path);
         transaction.commit();
         remove(folder, leftovers);
-        for (SavedState& state : states)
-            state.forget();
     }
     const Removed removed = remove_chunks(store, plan.chunks);
     plan.result.chunks = removed.chunks;

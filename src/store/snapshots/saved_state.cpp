@@ -100,8 +100,8 @@ std::vector<StateFound> saved_states(const Folder& folder) {
     return found;
 }
 
-std::vector<SavedState> unneeded_states(const std::shared_ptr<Folder>& folder, const Database& database) {
-    std::vector<SavedState> unneeded;
+void for_each_unneeded_state(const std::shared_ptr<Folder>& folder, const Database& database,
+                             const std::function<void(SavedState&)>& each) {
     auto needed = database.prepare(
         "SELECT 1 FROM version v JOIN function f ON f.id = v.function WHERE f.name = ?1 AND f.created = ?2 AND "
         "v.number = ?3 AND (v.state = 'pending' OR EXISTS (SELECT 1 FROM traffic t WHERE t.function = f.id AND "
@@ -109,8 +109,7 @@ std::vector<SavedState> unneeded_states(const std::shared_ptr<Folder>& folder, c
     for (const auto& [id, owner] : saved_states(*folder))
         if (needed.reset(); !needed.bind(owner.function).bind(owner.created).bind(owner.version).step())
             if (auto state = SavedState::claim(folder, id, owner, 0))
-                unneeded.push_back(*std::move(state));
-    return unneeded;
+                each(*state);
 }
 
 } // namespace kvmserver::store

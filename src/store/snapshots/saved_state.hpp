@@ -2,6 +2,7 @@
 #pragma once
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,8 +58,9 @@ struct StateFound {
 // The states that are there, except those that an earlier kvmserver left: they do not tell whose they are.
 std::vector<StateFound> saved_states(const Folder& folder);
 
-// Of those, the states that no machine goes on from, and that nobody uses: their version is neither live nor on its way
-// from another daemon.
-std::vector<SavedState> unneeded_states(const std::shared_ptr<Folder>& folder, const Database& database);
+// Calls `each` with every one of those that no machine goes on from, and that nobody uses: its version is neither live
+// nor on its way from another daemon.
+void for_each_unneeded_state(const std::shared_ptr<Folder>& folder, const Database& database,
+                             const std::function<void(SavedState&)>& each);
 
 } // namespace kvmserver::store
