@@ -55,7 +55,8 @@ export -f long_e2e
 # 200 kills of what changes the store.
 states() {
     MIGRATIONS=all KILLS=200 SUSPENDS=1000 $python -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short \
-        --junitxml "$1" tests/e2e/test_migrate_faults.py tests/e2e/test_migrate.py tests/e2e/test_suspend.py tests/e2e/test_store_crash.py
+        --junitxml "$1" tests/e2e/test_migrate_faults.py tests/e2e/test_migrate.py tests/e2e/test_suspend.py \
+        tests/e2e/test_store_crash.py
 }
 export -f states
 

@@ -83,7 +83,8 @@ slowness_of() { if [[ $1 == intel ]]; then echo 2; else echo 20; fi; }
 emulated_machine() {
     local vendor=$1 xml=$2
     shift 2
-    scripts/hwhost.sh --vendor "$vendor" --timeout 1500 --env "E2E_SLOWNESS=$(slowness_of "$vendor")" --env "KVMSERVER_TESTS=${KVMSERVER_TESTS:-}" \
+    scripts/hwhost.sh --vendor "$vendor" --timeout 1500 --env "E2E_SLOWNESS=$(slowness_of "$vendor")" \
+        --env "KVMSERVER_TESTS=${KVMSERVER_TESTS:-}" \
         --add "$build/tests/kvm" "$@" -- "$build/tests/kvm/test_machine" -r junit >"$xml"
 }
 
@@ -102,7 +103,8 @@ for program in json.load(open(sys.argv[1])):
     fi
     scripts/hwhost.sh --vendor "$vendor" --timeout "${EMULATED_LIMIT:-2700}" --with-python --cwd "$root" \
         --env "KVMSERVER_BUILD=$build" --env "E2E_SLOWNESS=$(slowness_of "$vendor")" \
-        --env "KVMSERVER_TESTS=${KVMSERVER_TESTS:-}" --env "ODD_EXITS=${ODD_EXITS:-3}" --env "ODD_KINDS=${ODD_KINDS:-}" "${adds[@]}" \
+        --env "KVMSERVER_TESTS=${KVMSERVER_TESTS:-}" \
+        --env "ODD_EXITS=${ODD_EXITS:-3}" --env "ODD_KINDS=${ODD_KINDS:-}" "${adds[@]}" \
         --add "$root/build/functions/programs.json" --add "$root/functions/check.py" --add "$root/functions/samples.py" \
         --add "$root/tests" --add "$build/bin" --add "$build/tests/e2e" --add "$build/tests/syscalls" -- \
         sh -c "python3 -m pytest -q -p no:cacheprovider -o junit_family=xunit1 --tb=short $* --emulated \

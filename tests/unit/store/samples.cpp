@@ -93,6 +93,18 @@ DeployResult deploy(Store& store, const std::string& name, unsigned seed, const 
     return Functions(store).deploy(request);
 }
 
+std::uint64_t arrive(Store& store, const std::string& name, std::uint64_t number) {
+    const SnapshotHold hold = import(store, sample_pieces(9));
+    DeployRequest request;
+    request.function = name;
+    request.snapshot = hold.digest();
+    request.state = VersionState::pending;
+    request.activate = false;
+    request.at_least = number;
+    request.secrets.emplace()["WORD"] = "sesame";
+    return Functions(store).deploy(request).version;
+}
+
 Bytes exported(Store& store, const Digest& digest) {
     const tinykvm::UniqueFd file(::memfd_create("exported", MFD_CLOEXEC));
     const StoredSnapshot snapshot(store, digest);

@@ -50,6 +50,8 @@ Bytes joined(const std::vector<Bytes>& pieces);
 SnapshotHold import(Store& store, const std::vector<Bytes>& pieces);
 // Imports sample_pieces(seed) and deploys it.
 DeployResult deploy(Store& store, const std::string& name, unsigned seed, const std::vector<std::string>& routes = {});
+// A version that is on its way from another daemon, with this number or a higher one, and a secret WORD.
+std::uint64_t arrive(Store& store, const std::string& name, std::uint64_t number);
 Bytes exported(Store& store, const Digest& digest);
 
 // All that can be seen of a function, its bytes too; "" when it does not exist.

@@ -21,18 +21,6 @@ Moved moved_to(const std::string& url) {
     return moved;
 }
 
-std::uint64_t arrive(Store& store, const std::string& name, std::uint64_t number) {
-    const SnapshotHold hold = import(store, sample_pieces(9));
-    DeployRequest request;
-    request.function = name;
-    request.snapshot = hold.digest();
-    request.state = VersionState::pending;
-    request.activate = false;
-    request.at_least = number;
-    request.secrets.emplace()["WORD"] = "sesame";
-    return Functions(store).deploy(request).version;
-}
-
 } // namespace
 
 TEST_CASE("a function that has moved is not changed here, and remembers where it is when the index is lost") {

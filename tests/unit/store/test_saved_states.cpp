@@ -37,16 +37,6 @@ std::vector<StateOwner> owners(const Store& store) {
     return all;
 }
 
-void arrive_pending(Store& store, const std::string& name) {
-    const SnapshotHold hold = import(store, sample_pieces(9));
-    DeployRequest request;
-    request.function = name;
-    request.snapshot = hold.digest();
-    request.state = VersionState::pending;
-    request.activate = false;
-    Functions(store).deploy(request);
-}
-
 } // namespace
 
 TEST_CASE("gc removes the states of versions that are not live, and no others") {
@@ -54,7 +44,7 @@ TEST_CASE("gc removes the states of versions that are not live, and no others") 
     Store store(folder / "store");
     deploy(store, "hello", 1);
     deploy(store, "hello", 2);
-    arrive_pending(store, "comes");
+    arrive(store, "comes", 1);
     const StateOwner old = owner_of(store, "hello", 1), live = owner_of(store, "hello", 2),
                      second = owner_of(store, "hello", 2, 2), comes = owner_of(store, "comes", 1),
                      deleted = owner_of(store, "deleted", 1);
@@ -85,7 +75,7 @@ TEST_CASE("gc removes the states of versions that are not live, and no others") 
 TEST_CASE("a version that is on its way from another daemon stays, whatever gc may remove") {
     const TempFolder folder;
     Store store(folder / "store");
-    arrive_pending(store, "comes");
+    arrive(store, "comes", 1);
     GcOptions none;
     none.keep_versions = 0;
     CHECK(gc(store, none).versions == 0);
