@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -35,6 +36,15 @@ UniqueFd sealed(std::span<const std::byte> pages) {
 }
 
 } // namespace
+
+CacheClient::~CacheClient() {
+    if (!daemon_)
+        return;
+    constexpr int kMs = 1000;
+    ::shutdown(daemon_.get(), SHUT_WR);
+    pollfd other{daemon_.get(), 0, 0}; // POLLHUP: the other end is closed as well
+    ::poll(&other, 1, kMs);
+}
 
 std::vector<UniqueFd> CacheClient::find_all(std::span<const CopyName> names) const {
     std::vector<UniqueFd> found(names.size());

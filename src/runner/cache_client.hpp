@@ -11,6 +11,8 @@ class CacheClient final : public PageCache {
 public:
     // `daemon`: the socket to the daemon; empty: there is no cache.
     explicit CacheClient(tinykvm::UniqueFd daemon) : daemon_(std::move(daemon)), ended_(!daemon_) {}
+    // Waits, at most for a second, until what was offered is stored: who ends a process may remove its cache then.
+    ~CacheClient() override;
 
     bool usable() const override { return !ended_; }
     std::vector<tinykvm::UniqueFd> find_all(std::span<const CopyName> names) const override;

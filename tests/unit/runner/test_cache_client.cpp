@@ -61,6 +61,19 @@ TEST_CASE("copies that are with the daemon") {
         CHECK(holds(other.find(name_of(pages_of(i))), pages_of(i)));
 }
 
+TEST_CASE("what was offered is stored when the client has ended") {
+    const Folder folder;
+    daemon::CacheService service{FolderCache(folder.path)};
+    {
+        const CacheClient cache(service.connect(guest()));
+        for (int i = 0; i < 20; ++i)
+            cache.offer(name_of(pages_of(i, 200)), pages_of(i, 200));
+    }
+    const FolderCache stored(folder.path);
+    for (int i = 0; i < 20; ++i)
+        CHECK(holds(stored.find(name_of(pages_of(i, 200))), pages_of(i, 200)));
+}
+
 TEST_CASE("as many copies as one likes are asked for") {
     const Folder folder;
     daemon::CacheService service{FolderCache(folder.path)};
