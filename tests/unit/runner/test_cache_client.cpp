@@ -64,14 +64,17 @@ TEST_CASE("copies that are with the daemon") {
 TEST_CASE("what was offered is stored when the client has ended") {
     const Folder folder;
     daemon::CacheService service{FolderCache(folder.path)};
+    std::vector<CopyName> names;
+    for (int i = 0; i < 20; ++i)
+        names.push_back(name_of(pages_of(i, 200)));
     {
         const CacheClient cache(service.connect(guest()));
         for (int i = 0; i < 20; ++i)
-            cache.offer(name_of(pages_of(i, 200)), pages_of(i, 200));
+            cache.offer(names[static_cast<std::size_t>(i)], pages_of(i, 200));
     }
     const FolderCache stored(folder.path);
-    for (int i = 0; i < 20; ++i)
-        CHECK(holds(stored.find(name_of(pages_of(i, 200))), pages_of(i, 200)));
+    for (int i = 20; i-- > 0;)
+        CHECK(holds(stored.find(names[static_cast<std::size_t>(i)]), pages_of(i, 200)));
 }
 
 TEST_CASE("as many copies as one likes are asked for") {
