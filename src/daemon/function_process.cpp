@@ -112,8 +112,13 @@ void FunctionProcess::assign(const FunctionProgram& program, CacheService& cache
     const UniqueFd socket = cache.connect({program.name, program.tenant, program.snapshot->digest(), max_bytes});
     protocol::Message message;
     message.kind = protocol::Kind::cache;
+    message.more_follows = program.storage >= 0;
     if (!protocol::send(control_.get(), message, socket.get()))
         throw_errno("give a process its way to the cache");
+    message = {};
+    message.kind = protocol::Kind::storage;
+    if (program.storage >= 0 && !protocol::send(control_.get(), message, program.storage))
+        throw_errno("give a process its way to its storage");
     if (!program.suspends)
         return;
     message.kind = protocol::Kind::state;

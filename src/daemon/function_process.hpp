@@ -33,6 +33,7 @@ struct FunctionProgram {
     bool kept = false;          // whether one machine keeps its state
     bool suspends = false;      // whether that is saved when it is idle
     int state = -1;             // then: the file where it was saved, or -1
+    int storage = -1;           // its socket of StorageService; -1: it has no storage
 };
 
 class FunctionProcess {

@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "src/http/fields.hpp"
+#include "src/store/functions/names.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::daemon {
@@ -61,9 +62,11 @@ std::vector<ListenAddress> listen_addresses(const json* value) {
     constexpr const char* kKey = "function.listen";
     constexpr std::size_t kMost = 16;
     if (!value)
-        misplaced("function.protocol", "= \"tcp\" needs function.listen = [\"ADDRESS:PORT\"]");
-    if (!value->is_array() || value->empty() || value->size() > kMost)
-        fail(kKey, fmt::format("an array of 1 to {} addresses, such as [\"127.0.0.1:5432\"]", kMost).c_str());
+        misplaced("function.protocol",
+                  "= \"tcp\" needs function.listen = [\"ADDRESS:PORT\"], or listen = [] for what only other functions "
+                  "reach ([function.storage])");
+    if (!value->is_array() || value->size() > kMost)
+        fail(kKey, fmt::format("an array of up to {} addresses, such as [\"127.0.0.1:5432\"]", kMost).c_str());
     std::vector<ListenAddress> all;
     for (const json& item : *value) {
         if (!item.is_string())
@@ -105,6 +108,19 @@ Sticky sticky_settings(const json* function, unsigned machines) {
     if (!name || !http::is_token(*name))
         fail("function.sticky." + kind, "a name of letters, digits and - or _");
     return kind == "header" ? Sticky{*name, ""} : Sticky{"", *name};
+}
+
+std::string storage_function(const json* function) {
+    const json* const given = child(function, "storage");
+    if (!given)
+        return {};
+    if (!given->is_object())
+        fail("function.storage", "a table with function = \"NAME\"");
+    const auto named = given->find("function");
+    const auto* const name = named == given->end() ? nullptr : named->get_ptr<const std::string*>();
+    if (!name || !store::is_function_name(*name))
+        fail("function.storage.function", "the name of a function");
+    return *name;
 }
 
 std::optional<TcpSettings> tcp_settings(const json& top, const json* function) {
@@ -207,6 +223,7 @@ FunctionSettings function_settings(std::string_view manifest) {
     settings.scale.idle_ns = duration(scale, "function.scale.idle");
     settings.scale.queue = whole(scale, "queue", 0, 1'000'000);
     settings.scale.queue_ns = duration(scale, "function.scale.queue-timeout").value_or(settings.scale.queue_ns);
+    settings.storage = storage_function(function);
     settings.after_restore = hook_path(function, "after-restore");
     settings.before_snapshot = hook_path(function, "before-snapshot");
     if (const json* secrets = child(function, "secrets")) {

@@ -22,7 +22,7 @@ struct Scale {
 // What `protocol = "tcp"` and "tls-passthrough" bring with them: every connection gets a clean machine.
 struct TcpSettings {
     bool by_name = false;                    // "tls-passthrough": by the routes, for the host that a client asks for
-    std::vector<ListenAddress> listen;       // sorted; empty: by_name
+    std::vector<ListenAddress> listen;       // sorted; empty: by_name, or reached as another function's storage only
     bool server_first = false;               // a machine is given at accept, not at the client's first byte
     std::uint64_t drain_ns = 30'000'000'000; // for connections of a version that is no longer live
     bool operator==(const TcpSettings&) const = default;
@@ -42,6 +42,7 @@ struct FunctionSettings {
     bool suspend = false; // then: they are saved when they are idle
     unsigned concurrency = 32;        // then: connections that each of them serves at once
     Sticky sticky;                    // if there are several
+    std::string storage;              // the function that it reaches in memory; "": none
     std::string after_restore;        // path; "": no hook
     std::string before_snapshot;      // the same
     std::vector<std::string> secrets; // names of the secrets for all functions that it wants

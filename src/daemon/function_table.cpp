@@ -6,6 +6,7 @@
 
 #include "src/ceilings/claims.hpp"
 #include "src/store/errors.hpp"
+#include "src/store/functions/tenant.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::daemon {
@@ -302,6 +303,9 @@ FunctionVersion::Facts FunctionTable::facts_of(const store::ServedFunction& func
             if (excess.fatal) // an address cannot be clamped; nothing else is claimed here
                 throw tinykvm::UserError(tinykvm::ExitCode::usage, fmt::format("it asks for more than is granted: {}",
                                                                                kvmserver::text_of({excess})));
+    if (!settings.storage.empty() && !store::in_prefix(settings.storage, version.tenant))
+        throw tinykvm::UserError(tinykvm::ExitCode::usage, fmt::format("its storage {} is not of the tenant {}",
+                                                                       settings.storage, version.tenant));
     facts.function = function.name;
     facts.created = function.created;
     facts.version = version.number;
@@ -335,6 +339,7 @@ FunctionVersion::Facts FunctionTable::facts_of(const store::ServedFunction& func
                 values_of(settings, function.env, secrets_of(function, version, secrets), own),
                 ceilings_text(ceilings),
                 defaults_.share_across_tenants ? "" : version.tenant,
+                settings.storage,
                 function.moved};
     if (*last_given_ != given)
         last_given_ = SharedGiven(std::move(given));
@@ -417,6 +422,11 @@ std::map<std::pair<std::string, std::uint64_t>, FunctionTable::LiveVersion> Func
 std::shared_ptr<const Destination> FunctionTable::passing(std::string_view host) const {
     auto found = routes_.find(host, "/");
     return found && std::ranges::any_of(found->shares, kvmserver::daemon::passes_tls) ? found : nullptr;
+}
+
+std::shared_ptr<const Destination> FunctionTable::named(const std::string& function) const {
+    const std::lock_guard lock(mutex_);
+    return place_of(function);
 }
 
 TcpTable FunctionTable::addresses() const {

@@ -46,6 +46,9 @@ public:
     bool has_tls_passthrough() const { return passes_tls_; }
     std::shared_ptr<const Destination> passing(std::string_view host) const;
 
+    // The function of this name, or null.
+    std::shared_ptr<const Destination> named(const std::string& function) const;
+
     enum class Read { nothing, some, all };
     // Reads of the store what has changed; all of it at the first call, if `anyhow`, or if too much has changed.
     // Versions that stay live keep their processes, unless their snapshot was compressed anew. A function that cannot

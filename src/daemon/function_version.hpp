@@ -28,6 +28,7 @@ struct Given {
     Values values;
     std::string ceilings;              // the most that it is granted (ceilings_text)
     std::string tenant;                // whose copies of unpacked pages it gets
+    std::string storage;               // the function that it reaches in memory; "": none
     std::optional<store::Moved> moved; // another daemon serves it
     bool operator==(const Given&) const = default;
 };

@@ -18,9 +18,9 @@ constexpr std::uint64_t kMaxAhead = 64 << 20;
 
 } // namespace
 
-ProcessManager::ProcessManager(store::Store& store, CacheService& cache, JailSettings jail, Examinations& examinations,
-                               Done done)
-    : store_(store), cache_(cache), plans_(std::move(jail), examinations), done_(std::move(done)),
+ProcessManager::ProcessManager(store::Store& store, CacheService& cache, StorageService& storages, JailSettings jail,
+                               Examinations& examinations, Done done)
+    : store_(store), cache_(cache), storages_(storages), plans_(std::move(jail), examinations), done_(std::move(done)),
       spares_(kSpares, plans_.mode(), plans_.groups()) {
     starter_ = std::thread([this] { start_loop(); });
     for (std::thread& thread : behind_)
@@ -113,6 +113,8 @@ std::variant<ProcessManager::Started, std::string> ProcessManager::started(const
         if (facts.suspends && !start.state)
             return "the state of its machine is in use by a process that does not end";
         const UniqueFd state = start.state ? start.state->open() : UniqueFd();
+        const UniqueFd storage =
+            facts.given->storage.empty() ? UniqueFd() : storages_.admit(facts.name(), facts.given->storage);
         out.snapshot = std::make_unique<store::StoredSnapshot>(store_, start.snapshot);
         const std::vector<Ceilings> ceilings = ceilings_from_text(facts.given->ceilings);
         const FunctionProgram program{.name = facts.name(),
@@ -128,7 +130,8 @@ std::variant<ProcessManager::Started, std::string> ProcessManager::started(const
                                       .tenant = facts.given->tenant,
                                       .kept = facts.kept,
                                       .suspends = facts.suspends,
-                                      .state = state.get()};
+                                      .state = state.get(),
+                                      .storage = storage.get()};
         out.state = start.state;
         if (facts.suspends)
             out.state_bytes = plans_.state_bytes_for(*out.snapshot, ceilings);

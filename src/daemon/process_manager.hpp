@@ -16,6 +16,7 @@
 #include "src/daemon/jail_plans.hpp"
 #include "src/daemon/request.hpp"
 #include "src/daemon/spare_processes.hpp"
+#include "src/daemon/storage_service.hpp"
 #include "src/request/scheduler.hpp"
 #include "src/store/snapshots/saved_state.hpp"
 
@@ -32,7 +33,8 @@ public:
     // `done` is called once for each start(), on a thread of this object or within end(), with a process or the reason
     // why there is none. All arguments must outlive this object.
     using Done = std::function<void(request::WorkerId worker, std::variant<Started, std::string> result)>;
-    ProcessManager(store::Store& store, CacheService& cache, JailSettings jail, Examinations& examinations, Done done);
+    ProcessManager(store::Store& store, CacheService& cache, StorageService& storages, JailSettings jail,
+                   Examinations& examinations, Done done);
     ~ProcessManager();
     ProcessManager(const ProcessManager&) = delete;
     ProcessManager& operator=(const ProcessManager&) = delete;
@@ -69,6 +71,7 @@ private:
 
     store::Store& store_;
     CacheService& cache_;
+    StorageService& storages_;
     JailPlans plans_;
     const Done done_;
     SpareProcesses spares_;

@@ -39,6 +39,7 @@ struct Request {
     bool more_follows = false;
     bool stream = false; // a connection of a TCP function, with these ports:
     std::uint16_t client_port = 0, listen_port = 0;
+    bool at_listener = false;                        // WorkerPool::Incoming::at_listener
     std::weak_ptr<WorkerMachine> machine;            // while a machine has it
     request::Outcome outcome = request::Outcome::ok; // ok: as far as is known
     std::atomic<std::uint64_t> began_ns = 0;         // when a machine got it (now_ns())

@@ -143,7 +143,9 @@ Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd>
           {},
           [](const LogLine& line) { log_line(fmt::format("[{} v{}] {}", line.function, line.version, line.text)); })),
       cache_(FolderCache(default_cache_folder()), [](const std::string& line) { log_line("kvmserver: " + line); }),
-      pool_(store_, cache_, logs_, metrics_, options_.max_machines, options_.log_rate, options_.jail,
+      storages_([this](StorageConnection connection) { return connect_storage(std::move(connection)); },
+                [](const std::string& line) { log_line("kvmserver: " + line); }),
+      pool_(store_, cache_, storages_, logs_, metrics_, options_.max_machines, options_.log_rate, options_.jail,
             *options_.examinations, [this](Request& request) { write(*request.record, &request); }),
       table_(
           store_, pool_, logs_,
@@ -151,7 +153,9 @@ Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd>
           [this] { return ceilings_.load(); }, [](const std::string& line) { log_line("kvmserver: " + line); }),
       front_(front_options(options_), *this, this),
       tcp_sockets_(std::move(tcp_sockets), [](const std::string& line) { log_line("kvmserver: " + line); }),
-      tcp_(tcp_sockets_, pool_, front_.places(), [this](std::string_view host) { return table_.passing(host); },
+      tcp_(tcp_sockets_, pool_, front_.places(),
+           {[this](std::string_view host) { return table_.passing(host); },
+            [this](const std::string& function) { return table_.named(function); }},
            {[this](const TcpRecord& record) { finished(record); }, [this](http::Refusal why) { refused(why); }}),
       recompressor_(
           options_.store, {.mode = options_.jail.mode}, *options_.examinations,
@@ -180,7 +184,7 @@ Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd>
         log_line("kvmserver: functions with protocol = \"tls-passthrough\" are not reached: start serve with --tls");
 }
 
-Service::~Service() = default;
+Service::~Service() { storages_.end(); }
 
 std::string Service::address() const { return address_; }
 
@@ -208,7 +212,7 @@ bool Service::read_table(bool anyhow) {
     case FunctionTable::Read::some: measurements_.change([this] { return table_.changes(); }); break;
     case FunctionTable::Read::all: measurements_.keep([this] { return table_.functions(); }); break;
     }
-    if (tcp_sockets_.want([this] { return table_.addresses(); }))
+    if (tcp_sockets_.want([this] { return table_.addresses(); }) || tcp_.has_near())
         tcp_.look();
     return true;
 }

@@ -17,6 +17,7 @@
 #include "src/daemon/measurements.hpp"
 #include "src/daemon/own_requests.hpp"
 #include "src/daemon/recompressor.hpp"
+#include "src/daemon/storage_service.hpp"
 #include "src/daemon/tcp_front.hpp"
 #include "src/http/front.hpp"
 #include "src/store/store.hpp"
@@ -87,6 +88,7 @@ private:
     std::shared_ptr<FunctionVersion> elsewhere(const Destination& destination) const;
     static request::Problem back_to_here(const std::string& function, const store::Moved& moved);
     std::shared_ptr<FunctionVersion> held(const std::string& function) const; // null: it is not
+    protocol::StorageAnswer connect_storage(StorageConnection connection);    // storage.cpp
     bool read_table(bool anyhow);
     void read_certificates();
     static void count_outcome(VersionMetrics& m, request::Outcome outcome, const Request* request);
@@ -117,6 +119,7 @@ private:
     std::atomic<bool> draining_{false};
     OwnRequests own_requests_;
     CacheService cache_;
+    StorageService storages_; // ended before the members that its thread uses
     WorkerPool pool_;
     FunctionTable table_;
     std::unique_ptr<Certificates> certificates_; // null: plain HTTP

@@ -10,8 +10,11 @@ inline std::uint64_t token_of(std::uint64_t id, bool machine) { return id * 2 + 
 struct TcpFront::Connection {
     explicit Connection(UniqueFd socket) : relay(std::move(socket)) {}
     Id id = 0;
-    ListenAddress address; // where the client connected
-    std::string host;      // of TLS that is passed through; else ""
+    ListenAddress address;                  // where the client connected
+    std::string host;                       // of TLS that is passed through; else ""
+    std::string near;                       // whose program the client is, if it is another function's; else ""
+    std::uint16_t listener = 0;             // then: of the storage's program
+    std::shared_ptr<const void> near_place; // then
     TcpRelay relay;
     std::shared_ptr<FunctionVersion> version;
     std::string function, request_id, client_ip;

@@ -55,7 +55,9 @@ void TcpFront::Inbox::add(News one) {
         const std::lock_guard lock(mutex);
         if (closed)
             return;
-        if (std::holds_alternative<http::PassedClient>(one.what))
+        const bool near = std::holds_alternative<NearClient>(one.what);
+        near_count += near;
+        if (near || std::holds_alternative<http::PassedClient>(one.what))
             ++open_count;
         news.push_back(std::move(one));
     }
@@ -67,8 +69,8 @@ void TcpFront::Inbox::wake() const {
     (void)!::write(event.get(), &one, sizeof one);
 }
 
-TcpFront::TcpFront(TcpSockets& sockets, WorkerPool& pool, http::ConnectionTable& places, Passing passing, Told told)
-    : sockets_(sockets), pool_(pool), places_(places), passing_(std::move(passing)), told_(std::move(told)),
+TcpFront::TcpFront(TcpSockets& sockets, WorkerPool& pool, http::ConnectionTable& places, Lookup lookup, Told told)
+    : sockets_(sockets), pool_(pool), places_(places), lookup_(std::move(lookup)), told_(std::move(told)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)), inbox_(std::make_shared<Inbox>()), room_(kRoom) {
     inbox_->event = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!epoll_ || !inbox_->event)
@@ -164,7 +166,11 @@ void TcpFront::take_news() {
     }
     for (News& news : all) {
         if (auto* client = std::get_if<http::PassedClient>(&news.what)) {
-            adopt(std::move(*client));
+            take(std::move(*client));
+            continue;
+        }
+        if (auto* client = std::get_if<NearClient>(&news.what)) {
+            take(std::move(*client));
             continue;
         }
         const auto found = connections_.find(news.id);
@@ -178,7 +184,7 @@ void TcpFront::take_news() {
         } else if (connection.state == Connection::State::silent) { // it is to make room for others
             told_.refused(std::get<http::Refusal>(news.what));
             connections_.erase(found);
-            one_less();
+            one_less(false);
         } else {
             connection.place->stay(); // it has one: that asked it to give way
         }
@@ -221,7 +227,8 @@ void TcpFront::look_at_times() {
     }
 }
 
-void TcpFront::one_less() {
+void TcpFront::one_less(bool near) {
+    inbox_->near_count -= near;
     if (--inbox_->open_count == 0 && draining_) {
         const std::lock_guard lock(drained_mutex_);
         drained_.notify_all();
@@ -245,13 +252,15 @@ void TcpFront::submit(Connection& connection) {
     connection.state = Connection::State::queued;
     watch_one(connection.relay.client(), token_of(connection.id, false), EPOLLERR, connection.client);
     connection.answer = std::make_shared<Answer>(inbox_, connection.id);
-    connection.lease = pool_.submit(connection.version,
-                                    {.request_id = connection.request_id,
-                                     .client_ip = connection.client_ip,
-                                     .stream = true,
-                                     .client_port = connection.client_port,
-                                     .listen_port = connection.address.port},
-                                    connection.answer);
+    connection.lease =
+        pool_.submit(connection.version,
+                     {.request_id = connection.request_id,
+                      .client_ip = connection.client_ip,
+                      .stream = true,
+                      .client_port = connection.client_port,
+                      .listen_port = connection.near.empty() ? connection.address.port : connection.listener,
+                      .at_listener = !connection.near.empty()},
+                     connection.answer);
 }
 
 void TcpFront::connected(Connection& connection, UniqueFd machine) {
@@ -305,7 +314,9 @@ void TcpFront::end(Connection& connection, Outcome outcome, bool reset) {
     record.function = std::move(connection.function);
     record.request_id = std::move(connection.request_id);
     record.client_ip = std::move(connection.client_ip);
-    record.address = connection.host.empty() ? connection.address.text() : connection.host;
+    record.address = !connection.near.empty()   ? "storage of " + connection.near
+                     : !connection.host.empty() ? connection.host
+                                                : connection.address.text();
     record.passed_tls = !connection.host.empty();
     record.outcome = outcome;
     record.bytes_in = connection.relay.bytes_in();
@@ -314,9 +325,10 @@ void TcpFront::end(Connection& connection, Outcome outcome, bool reset) {
     record.queue_us = connection.asked_ns != 0 ? us_between(connection.asked_ns, began) : 0;
     record.exec_us = us_between(began, now);
     record.total_us = us_between(connection.accepted_ns, now);
+    const bool near = !connection.near.empty();
     connections_.erase(connection.id);
     told_.finished(record);
-    one_less();
+    one_less(near);
 }
 
 } // namespace kvmserver::daemon

@@ -13,9 +13,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -39,16 +41,31 @@ struct TcpRecord {
     std::uint64_t bytes_in = 0, bytes_out = 0, queue_us = 0, exec_us = 0, total_us = 0;
 };
 
+// A connection of a function's program to its storage.
+struct NearClient {
+    tinykvm::UniqueFd socket;                 // a local stream
+    std::string from;                         // "shop v4": whose program it is
+    std::shared_ptr<FunctionVersion> version; // of the storage
+    std::uint16_t listener = 0;               // of its program
+    std::string ip;                           // of the client, as the storage sees it; "": a Unix socket's
+    std::uint16_t port = 0;
+    std::shared_ptr<const void> place; // held as long as it is open
+};
+
 class TcpFront {
 public:
     struct Told {
         std::function<void(const TcpRecord&)> finished;
         std::function<void(http::Refusal)> refused;
     };
-    // The function that a TLS client is for, by the host that it asks for, or null.
-    using Passing = std::function<std::shared_ptr<const Destination>(std::string_view host)>;
+    // What is live now, or null.
+    struct Lookup {
+        // By the host that a TLS client asks for.
+        std::function<std::shared_ptr<const Destination>(std::string_view host)> passing;
+        std::function<std::shared_ptr<const Destination>(const std::string& function)> named;
+    };
     // All references must outlive this object. The functions are called on its thread.
-    TcpFront(TcpSockets& sockets, WorkerPool& pool, http::ConnectionTable& places, Passing passing, Told told);
+    TcpFront(TcpSockets& sockets, WorkerPool& pool, http::ConnectionTable& places, Lookup lookup, Told told);
     ~TcpFront(); // cuts what is left
     TcpFront(const TcpFront&) = delete;
     TcpFront& operator=(const TcpFront&) = delete;
@@ -57,6 +74,9 @@ public:
     // Takes connections from the HTTP front. Any thread may call it, also when this object is gone: it then closes
     // them.
     std::function<void(http::PassedClient)> adopter() const;
+    // Takes a connection of another function's program. Any thread.
+    void adopt(NearClient client) const { inbox_->add({0, std::move(client)}); }
+    bool has_near() const { return inbox_->near_count > 0; }
     void look(); // at the sockets, which have changed. Any thread.
     // Accepts no more connections. Clients that have said nothing have two seconds more for it.
     void drain();
@@ -72,7 +92,7 @@ private:
     struct Connection;
     struct News { // about a connection, from another thread
         Id id = 0;
-        std::variant<tinykvm::UniqueFd, request::Problem, http::Refusal, http::PassedClient> what;
+        std::variant<tinykvm::UniqueFd, request::Problem, http::Refusal, http::PassedClient, NearClient> what;
     };
     // What other threads leave for the loop. Answers hold it too: they may outlive this object.
     struct Inbox {
@@ -80,6 +100,7 @@ private:
         void wake() const;
         tinykvm::UniqueFd event;
         std::atomic<std::uint64_t> open_count{0}; // connections, with those in `news`
+        std::atomic<std::uint64_t> near_count{0}; // those of them that are another function's
         std::mutex mutex;
         std::vector<News> news;
         bool closed = false; // nobody reads the news
@@ -101,9 +122,11 @@ private:
     void admit(const ListenAddress& address, tinykvm::UniqueFd socket, const sockaddr_storage& from);
     Connection& add(tinykvm::UniqueFd socket, const sockaddr_storage& from,
                     std::unique_ptr<http::ConnectionTable::Place> place);
-    void adopt(http::PassedClient client);
+    void take(http::PassedClient client);
+    void take(NearClient client);
     std::shared_ptr<const Destination> destination_of(const Connection& connection) const;
-    void one_less();
+    bool is_live(const Connection& connection, const std::set<std::pair<std::string, std::uint64_t>>& listening) const;
+    void one_less(bool near);
     void submit(Connection& connection);
     void connected(Connection& connection, tinykvm::UniqueFd machine);
     void move(Connection& connection);
@@ -118,7 +141,7 @@ private:
     TcpSockets& sockets_;
     WorkerPool& pool_;
     http::ConnectionTable& places_;
-    const Passing passing_;
+    const Lookup lookup_;
     const Told told_;
     tinykvm::UniqueFd epoll_;
     const std::shared_ptr<Inbox> inbox_;

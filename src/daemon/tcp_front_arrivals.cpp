@@ -75,17 +75,25 @@ void TcpFront::drain_old(const std::map<ListenAddress, TcpSockets::Open>& open) 
     for (const auto& [id, connection] : connections_) {
         if (connection->state == Connection::State::silent)
             continue; // it gets a live version
-        const FunctionVersion::Facts& facts = connection->version->facts();
-        const auto passing = connection->host.empty() ? nullptr : passing_(connection->host);
-        const bool stays = passing && std::ranges::any_of(passing->shares, [&](const Share& share) {
-                               return share.version && share.version->facts().function == facts.function &&
-                                      share.version->facts().version == facts.version;
-                           });
-        if (stays || live.contains({facts.function, facts.version}))
+        if (is_live(*connection, live))
             connection->until.reset();
         else if (!connection->until)
-            close_at(*connection, Clock::now() + std::chrono::nanoseconds(facts.given->tcp->drain_ns));
+            close_at(*connection,
+                     Clock::now() + std::chrono::nanoseconds(connection->version->facts().given->tcp->drain_ns));
     }
+}
+
+// `listening`: the functions and versions that have addresses.
+bool TcpFront::is_live(const Connection& connection,
+                       const std::set<std::pair<std::string, std::uint64_t>>& listening) const {
+    const FunctionVersion::Facts& facts = connection.version->facts();
+    if (connection.near.empty() && connection.host.empty())
+        return listening.contains({facts.function, facts.version});
+    const auto there = destination_of(connection);
+    return there && std::ranges::any_of(there->shares, [&](const Share& share) {
+               return share.version && share.version->facts().function == facts.function &&
+                      share.version->facts().version == facts.version;
+           });
 }
 
 void TcpFront::accept_some(const ListenAddress& address) {
@@ -151,7 +159,7 @@ void TcpFront::admit(const ListenAddress& address, UniqueFd socket, const sockad
 }
 
 // Its first bytes are there, unread.
-void TcpFront::adopt(http::PassedClient client) {
+void TcpFront::take(http::PassedClient client) {
     ++accepted_;
     sockaddr_storage from{};
     socklen_t bytes = sizeof from;
@@ -174,10 +182,26 @@ void TcpFront::adopt(http::PassedClient client) {
     submit(connection);
 }
 
+// It is connected for its program already, so its storage gets it at once, as a listening socket's program would.
+void TcpFront::take(NearClient client) {
+    ++accepted_;
+    Connection& connection = add(std::move(client.socket), {}, nullptr);
+    connection.near = std::move(client.from);
+    connection.near_place = std::move(client.place);
+    connection.listener = client.listener;
+    connection.client_ip = std::move(client.ip);
+    connection.client_port = client.port;
+    connection.function = client.version->facts().function;
+    connection.version = std::move(client.version);
+    submit(connection);
+}
+
 // What is live now where the client connected, or null.
 std::shared_ptr<const Destination> TcpFront::destination_of(const Connection& connection) const {
+    if (!connection.near.empty())
+        return lookup_.named(connection.function);
     if (!connection.host.empty())
-        return passing_(connection.host);
+        return lookup_.passing(connection.host);
     const auto listener = listeners_.find(connection.address);
     return listener == listeners_.end() ? nullptr : listener->second.open.destination;
 }

@@ -25,7 +25,8 @@ protocol::Message request_message(const Request& request) {
     protocol::Message message;
     message.kind = protocol::Kind::request;
     message.more_follows = request.more_follows;
-    message.stream = request.stream;
+    if (request.stream)
+        message.stream = request.at_listener ? protocol::Stream::at_listener : protocol::Stream::at_port;
     message.port = request.client_port;
     message.listen_port = request.listen_port;
     std::memcpy(message.request_id.data(), request.request_id.data(),
@@ -46,13 +47,13 @@ std::string RequestLease::where_to_look() const {
     return request_->forwarded_to.empty() ? command : fmt::format("{} --remote {}", command, request_->forwarded_to);
 }
 
-WorkerPool::WorkerPool(store::Store& store, CacheService& cache, LogStore& logs, Metrics& metrics,
-                       std::uint64_t max_machines, std::uint64_t log_rate, JailSettings jail,
+WorkerPool::WorkerPool(store::Store& store, CacheService& cache, StorageService& storages, LogStore& logs,
+                       Metrics& metrics, std::uint64_t max_machines, std::uint64_t log_rate, JailSettings jail,
                        Examinations& examinations, std::function<void(Request&)> finished)
     : store_(store), logs_(logs), metrics_(metrics), finished_(std::move(finished)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), scheduler_(max_machines),
       room_(protocol::kMaxInline), outputs_(log_rate, [this](LogLine line) { logs_.add(std::move(line)); }),
-      manager_(store, cache, std::move(jail), examinations,
+      manager_(store, cache, storages, std::move(jail), examinations,
                [this](request::WorkerId worker, std::variant<ProcessManager::Started, std::string> result) {
                    Afterwards after;
                    {
@@ -142,6 +143,7 @@ std::unique_ptr<RequestLease> WorkerPool::submit(const std::shared_ptr<FunctionV
     request->stream = incoming.stream;
     request->client_port = incoming.client_port;
     request->listen_port = incoming.listen_port;
+    request->at_listener = incoming.at_listener;
     Afterwards after;
     {
         const std::lock_guard lock(mutex_);
@@ -209,8 +211,7 @@ void WorkerPool::carry_out(const request::StartWorker& start, Actions&, Afterwar
     const std::shared_ptr<FunctionVersion>& version = functions_.at(start.function);
     starting_.emplace(start.worker, version);
     const bool first = scheduler_.live(start.function, now_ns()).starts == 0; // report the excess only once
-    manager_.start(start.worker, version,
-                   version->later_snapshot_ ? *version->later_snapshot_ : version->facts().snapshot, first);
+    manager_.start(start.worker, version, next_snapshot(*version), first);
 }
 
 void WorkerPool::carry_out(const request::AddMachine& add, Actions& more, Afterwards&) {
@@ -412,6 +413,15 @@ void WorkerPool::restore_from(const std::shared_ptr<FunctionVersion>& version, c
     for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
         machine->later_snapshot_ = std::make_unique<const Digest>(snapshot);
     });
+}
+
+const Digest& WorkerPool::next_snapshot(const FunctionVersion& version) {
+    return version.later_snapshot_ ? *version.later_snapshot_ : version.facts().snapshot;
+}
+
+Digest WorkerPool::snapshot_of(const FunctionVersion& version) const {
+    const std::lock_guard lock(mutex_);
+    return next_snapshot(version);
 }
 
 bool WorkerPool::starts_from(const Digest& snapshot) const { return manager_.starts_from(snapshot); }

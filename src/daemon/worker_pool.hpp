@@ -70,8 +70,8 @@ public:
     // `max_machines` limits all functions together, `log_rate` the bytes per second that a function may print; 0: no
     // limit. All references must outlive this object. `finished` is called for each request once all is known of it,
     // with the record set. It runs on any thread and must not call back.
-    WorkerPool(store::Store& store, CacheService& cache, LogStore& logs, Metrics& metrics, std::uint64_t max_machines,
-               std::uint64_t log_rate, JailSettings jail, Examinations& examinations,
+    WorkerPool(store::Store& store, CacheService& cache, StorageService& storages, LogStore& logs, Metrics& metrics,
+               std::uint64_t max_machines, std::uint64_t log_rate, JailSettings jail, Examinations& examinations,
                std::function<void(Request&)> finished);
     // Ends all workers: idle ones at once, busy ones after a while.
     ~WorkerPool();
@@ -86,6 +86,7 @@ public:
         // A connection of a TCP function: the answer is a socket, and there is no opening.
         bool stream = false;
         std::uint16_t client_port = 0, listen_port = 0;
+        bool at_listener = false; // listen_port is the number of the program's listener instead
     };
     // Any thread. The answer comes through `waiter`, perhaps before this returns. Sets the waiter's on_abandon.
     std::unique_ptr<RequestLease> submit(const std::shared_ptr<FunctionVersion>& version, const Incoming& incoming,
@@ -104,6 +105,8 @@ public:
     void forget_states(const std::shared_ptr<FunctionVersion>& version); // unless a process has them
     // The version's next process is restored from this snapshot; the one that runs goes on.
     void restore_from(const std::shared_ptr<FunctionVersion>& version, const Digest& snapshot);
+    // Which snapshot its next process is restored from.
+    Digest snapshot_of(const FunctionVersion& version) const;
 
     // For a version whose machines may be suspended: Control::suspend() and resume().
     unsigned suspend(const std::shared_ptr<FunctionVersion>& version);
@@ -193,6 +196,7 @@ private:
     void carry_out(const request::Assign& assign, request::Actions& more, Afterwards& after);
     void carry_out(const request::Refuse& refuse, request::Actions& more, Afterwards& after);
     void carry_out(const request::Finish& finish, request::Actions& more, Afterwards& after);
+    static const Digest& next_snapshot(const FunctionVersion& version); // the mutex is held
     request::FunctionId function_of(const std::shared_ptr<FunctionVersion>& version);
     std::shared_ptr<Request> take_request(request::RequestId id);
     void abandon(request::RequestId id);

@@ -16,6 +16,7 @@
 
 #include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/linux/listens_at.hpp"
 #include "tinykvm/linux/net_rules.hpp"
 #include "tinykvm/linux/permissions.hpp"
 
@@ -219,24 +220,11 @@ bool Listeners::dry_conflict(const ListenerState& socket) const {
 }
 
 std::optional<Listeners::DryListener> Listeners::dry_listener_at(const sockaddr* address, socklen_t bytes) const {
-    using namespace tinykvm;
-    const auto wanted = net_address(address, bytes);
-    const std::string name = wanted ? "" : to_string(address, bytes);
     const std::lock_guard lock(mutex_);
-    for (const ListenerState& socket : dry_listening_) {
-        const auto* at = reinterpret_cast<const sockaddr*>(socket.address.data());
-        const auto length = static_cast<socklen_t>(socket.address.size());
-        const auto own = net_address(at, length);
-        const bool found =
-            wanted && own
-                ? wanted->port == own->port &&
-                      (wanted->bytes == own->bytes || (own->is_any() && (wanted->is_any() || wanted->is_loopback()) &&
-                                                       (wanted->is_ipv4() == own->is_ipv4() ||
-                                                        (!own->is_ipv4() && !(socket.flags & abi::kBindV6Only)))))
-                : !wanted && !own && address->sa_family == AF_UNIX && to_string(at, length) == name;
-        if (found && !(socket.flags & abi::kBindMessages))
+    for (const ListenerState& socket : dry_listening_)
+        if (!(socket.flags & abi::kBindMessages) &&
+            tinykvm::listens_at(socket.address, (socket.flags & abi::kBindV6Only) != 0, address, bytes))
             return DryListener{socket.id, socket.family};
-    }
     return std::nullopt;
 }
 

@@ -6,7 +6,8 @@
 // Otherwise the daemon says what the process is to serve. Four `assign` messages carry files: the name and the hook's
 // path (one line each), the list of the snapshot's pieces, the hook's body, and the environment. Then `pieces` messages
 // bring the files of that list in its order, as many messages as needed. Then `cache` brings a socket
-// (cache_messages.hpp), or none if no page cache is available. For a machine that can be suspended, `state` follows
+// (cache_messages.hpp), or none if no page cache is available. If its `more_follows` is 1, the function has a storage,
+// and `storage` follows with a socket (storage_messages.hpp). For a machine that can be suspended, `state` follows
 // with the file of its saved state, or none. After that the daemon sends one more socket, a channel, for each request
 // machine that it wants.
 //
@@ -70,7 +71,8 @@ enum class Kind : std::uint8_t {
     compress,
     ending,
     state,
-    suspend
+    suspend,
+    storage
 };
 
 // Prefix of an assignment's ceilings: the process reports what its snapshot claims above them.
@@ -82,6 +84,12 @@ inline constexpr std::string_view kSuspends = "suspends\n";
 
 inline constexpr char kFacts = 'f', kPressed = 'p', kNothing = 'n', kBadSnapshot = 'b', kFailed = 'e';
 
+enum class Stream : std::uint8_t {
+    no,
+    at_port,     // `listen_port` is the port
+    at_listener, // it is the number of the program's listener
+};
+
 // One layout for all kinds: both sides are the same binary.
 struct Message {
     Kind kind = Kind::ready;
@@ -91,8 +99,8 @@ struct Message {
     std::array<char, 16> request_id{}; // request
     std::uint16_t port = 0;            // request: the client's, of a stream
     std::uint16_t listen_port = 0;     // request: where the client of a stream connected
-    std::uint8_t stream = 0;           // request: 1 for a TCP function's connection, which may idle and be half closed
-    std::uint8_t more_follows = 0;     // request: 1 if the program will have more bytes to read
+    Stream stream = Stream::no;        // request: for a TCP function's connection, which may idle and be half closed
+    std::uint8_t more_follows = 0;     // request: 1 if the program will have more bytes to read; cache
     std::uint8_t others_wait = 0;      // request: 1 if others wait for the machine
     std::uint8_t reset = 0;            // reply: 1 if the program reset its connection
     std::uint8_t ready = 0;            // reply: 1 if it is also a `ready`

@@ -29,6 +29,7 @@
 #include "src/runner/request_machine.hpp"
 #include "src/runner/restored.hpp"
 #include "src/runner/saved_state.hpp"
+#include "src/runner/storage_client.hpp"
 #include "src/setup/report.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
@@ -48,6 +49,7 @@ struct Assignment {
     std::vector<UniqueFd> pieces;
     UniqueFd values;                      // the body of that request
     UniqueFd cache;                       // the socket to the daemon's cache: cache_client.hpp; may be empty
+    UniqueFd storage;                     // to the function's storage: storage_client.hpp; empty: it has none
     std::vector<std::string> environment; // "NAME=VALUE": added to the program's environment
     std::vector<Ceilings> ceilings;       // limits on what it is granted
     bool report_excess = false;           // report what its snapshot claims above its ceilings
@@ -87,6 +89,12 @@ std::optional<Assignment> receive_assignment(int control, const jail::Jail& jail
     if (!cache || cache->message.kind != protocol::Kind::cache)
         return std::nullopt;
     Assignment assignment;
+    if (cache->message.more_follows) {
+        auto storage = protocol::receive(control, protocol::Wait::yes);
+        if (!storage || storage->message.kind != protocol::Kind::storage || !storage->fd)
+            return std::nullopt;
+        assignment.storage = std::move(storage->fd);
+    }
     assignment.name = text.substr(0, middle);
     assignment.after_restore = text.substr(middle + 1, end - middle - 1);
     assignment.list = std::move(files[1]);
@@ -115,6 +123,10 @@ public:
                         open_pieces_source(assignment_.list.get(), std::move(assignment_.pieces)), assignment_.name)),
                     std::make_shared<CacheClient>(std::move(assignment_.cache)), options_.machine,
                     Restored::Sockets::none, change(), std::move(ahead)) {
+        if (assignment_.storage) {
+            storage_ = std::make_unique<StorageClient>(std::move(assignment_.storage), note_line);
+            restored_.setup().env.neighbours = storage_.get();
+        }
         if (restored_.image()->listeners.empty())
             throw UserError(ExitCode::failure, assignment_.name + ": its program does not listen");
         if (assignment_.after_restore.empty()) // otherwise that request brings the environment
@@ -319,8 +331,9 @@ private:
     const std::uint64_t begin_;
     const FunctionOptions options_;
     Assignment assignment_;
-    Digest base_;         // of saved states
-    UniqueFd suspend_to_; // the file for its state, once that is wanted
+    Digest base_;                            // of saved states
+    UniqueFd suspend_to_;                    // the file for its state, once that is wanted
+    std::unique_ptr<StorageClient> storage_; // null: it has none
     Restored restored_;
     WorkerStats stats_;
     std::atomic<bool> first_{true};

@@ -13,8 +13,10 @@
 #include "src/snapshot/metadata_checks.hpp"
 #include "src/snapshot/metadata_walk.hpp"
 #include "src/snapshot/section_stream.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/guest_addr.hpp"
+#include "tinykvm/linux/listens_at.hpp"
 
 namespace kvmserver {
 
@@ -29,6 +31,7 @@ struct Fields<SnapshotFacts> {
                           Field{"permissions", &T::permissions},
                           Field{"limits", &T::limits},
                           Field{"cwd", &T::cwd},
+                          Field{"listeners", &T::listeners},
                           Field{"late_env", &T::late_env}};
     }
 };
@@ -125,6 +128,7 @@ SnapshotFacts examine_snapshot(const ByteSource& source, Depth depth) {
         facts.permissions = std::move(metadata.machine.permissions);
         facts.limits = metadata.machine.limits;
         facts.cwd = std::move(metadata.machine.program.cwd);
+        facts.listeners = std::move(metadata.machine.listeners);
         facts.late_env = std::move(metadata.machine.late_env);
     }
     if (to_json_value(facts.permissions).dump().size() + facts.cwd.size() > kMaxPermissionsText)
@@ -189,7 +193,20 @@ SnapshotFacts facts_from_text(std::string_view text, Depth depth, std::uint64_t 
     if (facts.frames == 0 || facts.frames > format::kMaxFrames)
         JsonPath{&place, "frames", 0}.bad("is out of range");
     check_limits(facts.limits, JsonPath{&place, "limits", 0});
+    const JsonPath listeners{&place, "listeners", 0};
+    if (facts.listeners.size() > kWalkedListeners)
+        listeners.bad("are too many");
+    for (std::size_t i = 0; i < facts.listeners.size(); ++i)
+        check_listener(facts.listeners[i], JsonPath{&listeners, nullptr, i});
     return facts;
+}
+
+std::optional<std::uint32_t> listener_at(const SnapshotFacts& facts, const sockaddr* to, socklen_t bytes) {
+    for (const tinykvm::ListenerState& each : facts.listeners)
+        if (!(each.flags & tinykvm::abi::kBindMessages) &&
+            tinykvm::listens_at(each.address, (each.flags & tinykvm::abi::kBindV6Only) != 0, to, bytes))
+            return each.id;
+    return std::nullopt;
 }
 
 } // namespace kvmserver

@@ -3,7 +3,10 @@
 // Examination is a function from a file to plain values. It runs in a sandboxed process, which sends its result as
 // text.
 #pragma once
+#include <sys/socket.h>
+
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,8 +23,9 @@ struct SnapshotFacts {
     std::vector<std::uint64_t> pieces; // in bytes; empty with Depth::metadata
     tinykvm::Permissions permissions;  // what the snapshot asks for
     tinykvm::Limits limits;
-    std::string cwd;                             // the program's working directory
-    std::vector<tinykvm::LateVariable> late_env; // up to 64 KiB of them; without their addresses
+    std::string cwd;                               // the program's working directory
+    std::vector<tinykvm::ListenerState> listeners; // up to 64 of them
+    std::vector<tinykvm::LateVariable> late_env;   // up to 64 KiB of them; without their addresses
     bool operator==(const SnapshotFacts&) const = default;
 };
 
@@ -35,6 +39,9 @@ enum class Depth {
 // MiB). Throws FormatError, HostError.
 SnapshotFacts examine_snapshot(const ByteSource& source, Depth depth = Depth::whole);
 SnapshotFacts examine_snapshot(int fd); // a regular file; its offset does not matter
+
+// Its listener that a stream connection to this address reaches (tinykvm::listens_at).
+std::optional<std::uint32_t> listener_at(const SnapshotFacts& facts, const sockaddr* to, socklen_t bytes);
 
 // Bounds the pieces: each is a file in the store, and a descriptor where the snapshot is restored.
 inline constexpr std::size_t kMaxPieces = 64 << 10;

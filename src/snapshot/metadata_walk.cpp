@@ -72,6 +72,7 @@ public:
         for (const FurthestRun* run : {&free_, &working_, &large_})
             run->check(metadata.machine.frames);
         metadata.machine.late_env = std::move(late_);
+        metadata.machine.listeners = std::move(listeners_);
         if (contents_ != handles_)
             JsonPath{&kDocument, "content_bytes", 0}.bad("has not one number for each handle");
         return metadata;
@@ -136,6 +137,8 @@ private:
     }
     void see(const std::string&, const tinykvm::ListenerState& each, const JsonPath& place) {
         check_listener(each, place);
+        if (listeners_.size() < kWalkedListeners)
+            listeners_.push_back(each);
     }
     void see(const std::string&, const tinykvm::LargePageState& page, const JsonPath& place) {
         large_.see(page.hot, place);
@@ -164,6 +167,7 @@ private:
     JsonText& text_;
     FurthestRun free_{"free_frames", check_run}, working_{"working_set", check_run};
     FurthestRun large_{"large_pages", check_hot_run};
+    std::vector<tinykvm::ListenerState> listeners_;
     std::vector<tinykvm::LateVariable> late_; // without their places
     std::size_t handles_ = 0, contents_ = 0, late_bytes_ = 0;
     std::uint64_t content_sum_ = 0;

@@ -6,9 +6,11 @@
 
 namespace kvmserver {
 
-// Returns the state without its lists, but for the late variables, up to 64 KiB of them, without their places. Throws
-// FormatError for everything that decode_metadata rejects, except errors in contents that have a valid checksum. Also
-// rejects duplicate names, of which decode_metadata takes the last.
+inline constexpr std::size_t kWalkedListeners = 64;
+
+// Returns the state without its lists, but for up to kWalkedListeners listeners, and up to 64 KiB of late variables,
+// without their places. Throws FormatError for everything that decode_metadata rejects, except errors in contents that
+// have a valid checksum. Also rejects duplicate names, of which decode_metadata takes the last.
 Metadata walk_metadata(SectionStream& section);
 
 } // namespace kvmserver

@@ -48,7 +48,7 @@ private:
     void read_function(const toml::table& function) {
         warn_unknown(function, "function",
                      {"name", "protocol", "listen", "drain", "routes", "secrets", "ephemeral", "sticky", "env", "scale",
-                      "hooks", "build", "versions"});
+                      "hooks", "build", "versions", "storage"});
         const toml::node* const ephemeral = function.get("ephemeral");
         if (ephemeral && !ephemeral->is_boolean())
             fail(*ephemeral, "function.ephemeral must be true or false");
@@ -82,6 +82,8 @@ private:
             if (const toml::node* machines = scale->get("machines"))
                 manifest_.kept_machines = static_cast<unsigned>(machines->value_or<std::int64_t>(1));
         }
+        if (const toml::table* storage = table(function, "function", "storage"))
+            warn_unknown(*storage, "function.storage", {"function"}); // the daemon reads it from the manifest
         if (const toml::table* versions = table(function, "function", "versions")) {
             warn_unknown(*versions, "function.versions", {"keep"});
             as_the_daemon(*versions, "versions");

@@ -142,7 +142,7 @@ void ChannelConnections::describe(const protocol::Received& request, IncomingCon
         ended.outcome = outcome;
         protocol::send(channel, ended);
     };
-    out.stream = request.message.stream && request.fd;
+    out.stream = request.message.stream != protocol::Stream::no && request.fd;
 }
 
 ChannelConnections::Got ChannelConnections::take_next(IncomingConnection& out) {
@@ -234,7 +234,12 @@ bool ChannelConnections::take_socket(tinykvm::UniqueFd socket, IncomingConnectio
 // The client may say nothing until the program does.
 void ChannelConnections::take_stream(protocol::Received request, IncomingConnection& out) const {
     out.fd = std::move(request.fd);
-    const auto there = ports_.find(request.message.listen_port);
+    const std::uint16_t at = request.message.listen_port;
+    if (request.message.stream == protocol::Stream::at_listener) {
+        out.listener = at;
+        return;
+    }
+    const auto there = ports_.find(at);
     out.listener = there == ports_.end() ? listener_ : there->second;
 }
 

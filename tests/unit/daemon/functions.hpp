@@ -84,8 +84,8 @@ private:
 
 struct Functions {
     explicit Functions(std::uint64_t max_machines)
-        : pool(store, cache, logs, metrics, max_machines, 0, JailSettings{jail::Mode::off, {}, {}}, examinations,
-               [](const Request&) {}) {}
+        : pool(store, cache, storages, logs, metrics, max_machines, 0, JailSettings{jail::Mode::off, {}, {}},
+               examinations, [](const Request&) {}) {}
 
     // A version of a function that nothing is known of yet.
     std::shared_ptr<FunctionVersion> add(unsigned max = 2, unsigned queue = 4) {
@@ -113,7 +113,8 @@ struct Functions {
     store::SnapshotHold hold = store::test::import(store, store::test::sample_pieces(1));
     LogStore logs{""};
     Metrics metrics;
-    CacheService cache{FolderCache("")};                   // none
+    CacheService cache{FolderCache("")}; // none
+    StorageService storages{[](StorageConnection) { return protocol::StorageAnswer{}; }, [](const std::string&) {}};
     Workers workers;                                       // before what starts them
     Examinations examinations{Examinations::Operations{}}; // none: there are no jails
     WorkerPool pool;
