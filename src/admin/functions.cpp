@@ -5,6 +5,7 @@
 #include "src/admin/ceilings.hpp"
 #include "src/admin/handlers.hpp"
 #include "src/admin/listening.hpp"
+#include "src/admin/storage.hpp"
 #include "src/admin/tenant.hpp"
 #include "src/admin/trial.hpp"
 #include "src/daemon/function_settings.hpp"
@@ -75,6 +76,7 @@ Wanted wanted(Call& call) {
     // Check the caller's rights before looking at what others have.
     require_routes(call, wanted.plan);
     require_secrets(call, wanted.plan);
+    require_storage(call, wanted.plan, wanted.settings);
     return wanted;
 }
 

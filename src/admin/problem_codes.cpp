@@ -12,6 +12,7 @@ constexpr ProblemCode kCodes[] = {
     {"route-not-granted", 403, "the token may not claim this route"},
     {"scope-too-small", 403, "the token has not the scope"},
     {"secret-not-granted", 403, "the function does not get this secret"},
+    {"storage-not-granted", 403, "the token is not for the function's storage"},
     {"wrong-prefix", 403, "the token is for other functions"},
     {"no-endpoint", 404, "there is no such path"},
     {"not-found", 404, "what the path or the body names does not exist"},

@@ -165,6 +165,8 @@ def deploys(ask: Asker, snap: str, other: str) -> None:
     assert refused.json["claims"]
     ask("PUT", "/v1/functions/t-a", {"snapshot": snap, "routes": ["/stolen"]}, 403, "route-not-granted", tenant)
     ask("PUT", "/v1/functions/t-a?clamp=1", {"snapshot": snap, "manifest": {"function": {"secrets": ["S"]}}}, 403, "secret-not-granted", tenant)
+    ask("PUT", "/v1/functions/t-a?clamp=1", {"snapshot": snap, "manifest": {"function": {"storage": {"function": "u-a"}}}}, 403,
+        "storage-not-granted", tenant)
     clamped = ask("PUT", "/v1/functions/t-a?clamp=1", {"snapshot": snap}, 201, token=tenant)
     assert clamped.json["clamped"]
     assert ask("PUT", "/v1/functions/t-a?clamp=1&dry_run=1", {"snapshot": snap}, 200, token=tenant).json["clamped"]

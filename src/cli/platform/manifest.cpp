@@ -82,8 +82,10 @@ private:
             if (const toml::node* machines = scale->get("machines"))
                 manifest_.kept_machines = static_cast<unsigned>(machines->value_or<std::int64_t>(1));
         }
-        if (const toml::table* storage = table(function, "function", "storage"))
-            warn_unknown(*storage, "function.storage", {"function"}); // the daemon reads it from the manifest
+        if (const toml::table* storage = table(function, "function", "storage")) {
+            warn_unknown(*storage, "function.storage", {"function"});
+            as_the_daemon(*storage, "storage");
+        }
         if (const toml::table* versions = table(function, "function", "versions")) {
             warn_unknown(*versions, "function.versions", {"keep"});
             as_the_daemon(*versions, "versions");

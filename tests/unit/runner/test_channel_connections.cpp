@@ -175,13 +175,13 @@ TEST_CASE("a machine ends when its channel does, or sends an invalid request") {
 TEST_CASE("a connection of a TCP function comes before its client has said anything") {
     Channel channel;
     ChannelConnections source(channel.theirs.get(), 7, {}, channel.stop, {{5432, 9}});
-    const auto give = [&](std::uint16_t listen_port) {
+    const auto give = [&](std::uint16_t listen_port, protocol::Stream how = protocol::Stream::at_port) {
         int pair[2];
         REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
         const UniqueFd theirs(pair[1]);
         protocol::Message message;
         message.kind = Kind::request;
-        message.stream = 1;
+        message.stream = how;
         message.address_bytes = 4;
         message.address = {192, 0, 2, 1};
         message.port = 40001;
@@ -203,4 +203,8 @@ TEST_CASE("a connection of a TCP function comes before its client has said anyth
     incoming = {};
     REQUIRE(source.next(incoming));
     CHECK(incoming.listener == 7); // its first
+    const UniqueFd third = give(9, protocol::Stream::at_listener);
+    incoming = {};
+    REQUIRE(source.next(incoming));
+    CHECK(incoming.listener == 9);
 }

@@ -2,6 +2,7 @@
 #include "src/snapshot/facts.hpp"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include "tests/catch.hpp"
 #include "tests/unit/snapshot/bendable.hpp"
 #include "tests/unit/snapshot/matchers.hpp"
+#include "tinykvm/abi/guest_kernel.hpp"
 
 using namespace kvmserver;
 using test::Bytes;
@@ -47,6 +49,7 @@ SnapshotFacts sample() {
     facts.pieces = {128, 5, 7};
     facts.permissions.read = {"/srv"};
     facts.cwd = "/srv";
+    facts.listeners = {{1, AF_INET, {2, 0, 0, 80, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}, 0}};
     facts.late_env = {{"GREETING", 0, 4096}};
     return facts;
 }
@@ -211,6 +214,8 @@ TEST_CASE("what is found out about a good file") {
     CHECK(facts.permissions == reader.state().permissions);
     CHECK(facts.limits == reader.state().limits);
     CHECK(facts.cwd == reader.state().program.cwd);
+    CHECK(facts.listeners == reader.state().listeners);
+    CHECK_FALSE(facts.listeners.empty());
     CHECK(facts.late_env == std::vector<tinykvm::LateVariable>{{"TOKEN", 0, 4096}, {"COLOUR", 0, 4096}});
     std::uint64_t sum = 0;
     for (const std::uint64_t bytes : facts.pieces)
@@ -297,6 +302,21 @@ TEST_CASE("facts as text, and only for a file of their length") {
     CHECK_THROWS_AS(facts_from_text(text, Depth::metadata, 140), FormatError);
 }
 
+TEST_CASE("its listener that a connection reaches") {
+    SnapshotFacts facts = sample();
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(80);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const auto reached = [&] { return listener_at(facts, reinterpret_cast<const sockaddr*>(&to), sizeof to); };
+    CHECK(reached() == 1u);
+    to.sin_port = htons(81);
+    CHECK_FALSE(reached());
+    to.sin_port = htons(80);
+    facts.listeners.front().flags = tinykvm::abi::kBindMessages; // no streams
+    CHECK_FALSE(reached());
+}
+
 TEST_CASE("facts that a process which was taken over would send") {
     const std::string text = to_text(sample());
     const auto refused = [&](const std::string& from, const std::string& to) {
@@ -318,6 +338,10 @@ TEST_CASE("facts that a process which was taken over would send") {
     refused("\"cwd\":\"/srv\"", "\"cwd\":" + std::string(100'000, '['));
     refused("\"memory\":", "\"memory\":999999");
     refused("\"frames\":10,", "");
+    refused("\"address\":\"", "\"address\":\"" + std::string(1000, '0'));
+    auto many = sample();
+    many.listeners.resize(65, many.listeners.front());
+    CHECK_THROWS_AS(facts_from_text(to_text(many), Depth::whole, 140), FormatError);
     CHECK_THROWS_AS(facts_from_text(text + std::string(kMaxFactsText, ' '), Depth::whole, 140), FormatError);
     CHECK_THROWS_AS(facts_from_text(text + "1", Depth::whole, 140), FormatError);
 }
