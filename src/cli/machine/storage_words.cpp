@@ -39,8 +39,6 @@ constexpr std::array<std::string_view, 19> kStorageOptions{"allow-all",
                                                            "verbose-thread-syscalls",
                                                            "no-executable-heap"};
 
-bool is_own(std::string_view option) { return std::ranges::find(kStorageOptions, option) != kStorageOptions.end(); }
-
 std::shared_ptr<const Options> options_of(Settings settings, RunSection run, bool one_to_one, const Options& main,
                                           Context& context) {
     auto options = std::make_shared<Options>(options_from(settings, context.folder, context.cpus));
@@ -54,11 +52,15 @@ std::shared_ptr<const Options> options_of(Settings settings, RunSection run, boo
 
 } // namespace
 
+bool is_storage_option(std::string_view name) {
+    return std::ranges::find(kStorageOptions, name) != kStorageOptions.end();
+}
+
 Command storage_command() {
     std::vector<OptionSpec> options{
         {.name = kOneToOne, .group = "Options", .help = "a machine of it for each request machine, not one for all"}};
     std::ranges::copy_if(machine_options(), std::back_inserter(options),
-                         [](const OptionSpec& spec) { return is_own(spec.name); });
+                         [](const OptionSpec& spec) { return is_storage_option(spec.name); });
     return {.name = std::string(kStorage),
             .synopsis = "PROGRAM [ARGS...]",
             .summary = "a second program, which keeps its state; the first connects to it in memory",
@@ -97,7 +99,7 @@ std::shared_ptr<const Options> storage_options(const std::vector<std::string>& w
 
 std::shared_ptr<const Options> storage_options(StorageSection section, const Options& main, Context& context) {
     for (const auto& [name, setting] : section.settings)
-        if (!is_own(name))
+        if (!is_storage_option(name))
             usage_error(
                 fmt::format("{}: it is no option of the storage program; kvmserver run ++ storage --help lists them",
                             setting.label(name)));

@@ -3,6 +3,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "src/cli/command.hpp"
@@ -10,6 +11,8 @@
 
 namespace kvmserver::cli {
 
+// Whether the storage program can have this option.
+bool is_storage_option(std::string_view name);
 // Its options; the action is empty.
 Command storage_command();
 

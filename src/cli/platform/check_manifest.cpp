@@ -27,7 +27,7 @@ void check_script(const Manifest& manifest, const Options& options, Context& con
     std::error_code error;
     if (std::ranges::find(kScripts, fs::path(word).extension().string()) != kScripts.end() &&
         !fs::exists(absolute_path(options.cwd, word), error) && !error)
-        warn(context, fmt::format("{}: [run] args: there is no {} in {}", manifest.file.string(), word, options.cwd));
+        warn(context, fmt::format("{}: [run] args: there is no {} in {}", manifest.shown, word, options.cwd));
 }
 
 } // namespace
@@ -43,8 +43,7 @@ void check_manifest(const Manifest& manifest, Context& context) {
     try {
         tinykvm::resolve_program(manifest.program, manifest.args, options.cwd, path ? path : kUsualPath);
     } catch (const tinykvm::UserError& error) {
-        throw tinykvm::UserError(error.code(),
-                                 fmt::format("{}: [run] program: {}", manifest.file.string(), error.what()));
+        throw tinykvm::UserError(error.code(), fmt::format("{}: [run] program: {}", manifest.shown, error.what()));
     }
     check_script(manifest, options, context);
 }

@@ -11,6 +11,7 @@
 #include "src/cli/platform/held_signals.hpp"
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/source.hpp"
+#include "src/cli/platform/storage_function.hpp"
 #include "src/ops/import.hpp"
 #include "src/ops/reference.hpp"
 #include "src/snapshot/reader.hpp"
@@ -46,6 +47,9 @@ constexpr OptionSpec kDeployOptions[] = {
     {.name = "clamp",
      .group = "Options",
      .help = "what asks for more than the operator grants runs with what is granted, and is told"},
+    {.name = "new-storage",
+     .group = "Options",
+     .help = "deploy the program of [function.storage] anew; what it keeps is lost"},
     {.name = "no-activate", .group = "Options", .help = "add the version; what is live stays live"},
 };
 
@@ -66,6 +70,7 @@ struct Plan {
     Source source;
     json body; // of the request, without the snapshot
     bool clamp = false;
+    std::unique_ptr<StorageFunction> storage; // that is deployed with it; null: none
     std::string target(bool dry_run) const {
         std::string query = dry_run ? "?dry_run=1" : "";
         if (clamp)
@@ -92,6 +97,10 @@ Plan plan_of(const Invocation& invocation, Context& context) {
     store::check_function_name(plan.name);
     if (plan.source.manifest) {
         plan.body["manifest"] = json::parse(plan.source.manifest->json);
+        if (plan.source.manifest->storage) {
+            plan.storage = std::make_unique<StorageFunction>(*plan.source.manifest, plan.name);
+            plan.body["manifest"]["function"]["storage"]["function"] = plan.storage->name();
+        }
         report_warnings(*plan.source.manifest, invocation, context);
         check_manifest(*plan.source.manifest, context);
     }
@@ -166,7 +175,11 @@ int dry_run(const Invocation& invocation, Context& context, const Plan& plan, Co
     } else if (flag(invocation, "strict-unique")) {
         warn(context, "--strict-unique is looked at when the program is built, which --dry-run does not");
     }
-    const json change = platform.call("PUT", plan.target(true), plan.body);
+    json body = plan.body;
+    const bool needs_storage = plan.storage && !plan.storage->is_live(platform);
+    if (needs_storage) // it is not there to be checked
+        body["manifest"]["function"].erase("storage");
+    const json change = platform.call("PUT", plan.target(true), body);
     report_replaced(change, plan, true, context); // the difference has the routes
     if (flag(invocation, "json")) {
         print_result(context, change);
@@ -174,13 +187,16 @@ int dry_run(const Invocation& invocation, Context& context, const Plan& plan, Co
     }
     const std::string before = live_text(change.at("before"));
     print_difference(change, context.out);
+    if (needs_storage)
+        context.out << "+ storage " << plan.storage->name() << '\n';
     context.out << fmt::format("{} {} -> {} (dry run: nothing was built, booted or stored)\n", plan.name, before,
                                change.at("activate").get<bool>() ? "the new version" : before);
     return 0;
 }
 
 // `what`: name and version. `result`: of the deploy.
-void print_live(Connection& platform, const std::string& what, const json& result, bool quiet, Context& context) {
+void print_live(Connection& platform, const std::string& what, const json& result, bool is_tcp, bool quiet,
+                Context& context) {
     const json& routes = result.at("routes");
     if (!platform.serves()) {
         context.out << what << " stored; not served: start kvmserver serve\n";
@@ -192,6 +208,10 @@ void print_live(Connection& platform, const std::string& what, const json& resul
         for (const json& address : listen)
             context.out << " tcp://" << address.get<std::string>();
         context.out << '\n';
+        return;
+    }
+    if (is_tcp) {
+        context.out << what << " live, for functions whose storage it is\n";
         return;
     }
     if (routes.empty()) {
@@ -275,6 +295,9 @@ int deploy(const Invocation& invocation, Context& context) {
     if (!plan.source.manifest)
         report_repeats(invocation, SnapshotReader::open(plan.source.path), plan.source.path, context);
     const bool quiet = flag(invocation, "quiet");
+    json storage;
+    if (plan.storage && plan.body.at("activate").get<bool>())
+        storage = plan.storage->deploy(*platform, invocation, flag(invocation, "new-storage"), context);
     report_replaced(platform->call("PUT", plan.target(true), plan.body), plan, quiet, context);
 
     const bool activate = plan.body.at("activate").get<bool>();
@@ -305,7 +328,8 @@ int deploy(const Invocation& invocation, Context& context) {
     if (as_json)
         tell_live(*platform, activate, result, *context.events);
     else if (activate)
-        print_live(*platform, what, result, quiet, context);
+        print_live(*platform, what, result, plan.source.manifest && plan.source.manifest->protocol == "tcp", quiet,
+                   context);
     else
         context.out << fmt::format("{} ready, live: {}\n", what, live_text(result.at("live")));
     if (file.warms_up()) {
@@ -318,6 +342,8 @@ int deploy(const Invocation& invocation, Context& context) {
         }
     }
     if (as_json) {
+        if (!storage.is_null())
+            result["storage"] = storage;
         result["bytes"] = pushed.bytes;
         result["new_bytes"] = pushed.new_bytes;
         print_result(context, result);

@@ -10,6 +10,7 @@
 #include "src/cli/events/json_events.hpp"
 #include "src/cli/options/config_file.hpp"
 #include "src/cli/platform/platform.hpp"
+#include "src/cli/platform/storage_function.hpp"
 #include "src/common/environment.hpp"
 #include "src/daemon/function_settings.hpp"
 #include "src/store/errors.hpp"
@@ -18,6 +19,9 @@
 
 namespace kvmserver::cli::platform {
 namespace {
+
+// Until the name of the function is known.
+constexpr const char* kStorageToBeNamed = "to-be-named-storage";
 
 using tinykvm::ExitCode;
 using tinykvm::UserError;
@@ -83,14 +87,41 @@ private:
                 manifest_.kept_machines = static_cast<unsigned>(machines->value_or<std::int64_t>(1));
         }
         if (const toml::table* storage = table(function, "function", "storage")) {
-            warn_unknown(*storage, "function.storage", {"function"});
+            const bool with_program = storage->contains("program");
+            warn_unknown(*storage, "function.storage", storage_keys(with_program));
             as_the_daemon(*storage, "storage");
+            if (with_program)
+                storage_program(*storage);
         }
         if (const toml::table* versions = table(function, "function", "versions")) {
             warn_unknown(*versions, "function.versions", {"keep"});
             as_the_daemon(*versions, "versions");
         }
         warn_of_copies(function);
+    }
+
+    void storage_program(const toml::table& storage) {
+        manifest_.storage.emplace();
+        std::string program;
+        string(storage, "function.storage.program", program);
+        if (program.empty())
+            fail(*storage.get("program"), "function.storage.program is empty");
+        if (const toml::node* args = storage.get("args"))
+            strings(*args, "function.storage.args");
+        string(storage, "function.storage.function", manifest_.storage->function);
+        if (manifest_.storage->function == kStorageToBeNamed)
+            manifest_.storage->function.clear();
+        manifest_.storage->manifest = storage_manifest(
+            storage, manifest_.folder, [this](const toml::node& node, const std::string& what) { fail(node, what); });
+        try {
+            daemon::function_settings(to_json(toml::parse(manifest_.storage->manifest)));
+        } catch (const UserError& error) {
+            std::string what = error.what();
+            for (const char* const key : {"function.scale.", "function."})
+                if (what.starts_with(key))
+                    what = "function.storage." + what.substr(std::string_view(key).size());
+            fail(storage, what);
+        }
     }
 
     // Reads all that the daemon does, once the rest has been read.
@@ -261,6 +292,7 @@ Manifest read_manifest(const std::filesystem::path& file) {
     Manifest manifest;
     manifest.file = file;
     manifest.folder = file.parent_path();
+    manifest.shown = file.string();
     // First read it as the other commands do, for the same messages if the file cannot be read or parsed.
     const ConfigFile config = read_config(file.string(), machine_options(), true);
     manifest.unknown = config.unknown;
@@ -274,7 +306,9 @@ Manifest read_manifest(const std::filesystem::path& file) {
     manifest.program = config.run->program;
     manifest.args = config.run->args;
     try {
-        const toml::table top = toml::parse_file(file.string());
+        toml::table top = toml::parse_file(file.string());
+        if (toml::table* storage = top["function"]["storage"].as_table(); storage && storage->contains("program"))
+            storage->insert("function", kStorageToBeNamed);
         Reader(manifest).read(top);
         manifest.json = to_json(top);
     } catch (const toml::parse_error& error) { // it changed while it was read

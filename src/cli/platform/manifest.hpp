@@ -28,7 +28,13 @@ struct Manifest {
     unsigned kept_machines = 1;       // then: how many such machines there are
     std::string build_command;        // "": none
     std::vector<std::string> watch;   // globs that `dev --watch` watches; none: the whole folder
-    std::string json;                 // the whole manifest, for the store
+    struct Storage {
+        std::string function; // its name; "": the function's with "-storage"
+        std::string manifest; // of that function: TOML
+    };
+    std::optional<Storage> storage; // [function.storage] with a program; its name in `json` is still to be set
+    std::string shown;              // the file, for messages
+    std::string json;               // the whole manifest, for the store
     std::vector<std::string> warnings;
     std::vector<UnknownKey> unknown;
 };
