@@ -12,6 +12,7 @@
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/source.hpp"
 #include "src/cli/platform/storage_function.hpp"
+#include "src/cli/platform/warmup.hpp"
 #include "src/ops/import.hpp"
 #include "src/ops/reference.hpp"
 #include "src/snapshot/reader.hpp"
@@ -103,6 +104,9 @@ Plan plan_of(const Invocation& invocation, Context& context) {
         }
         report_warnings(*plan.source.manifest, invocation, context);
         check_manifest(*plan.source.manifest, context);
+        if (!flag(invocation, "quiet") && lacks_warmup_for_storage(*plan.source.manifest))
+            context.err << "kvmserver: no warm-up: its requests cannot reach the storage; name a path that needs none "
+                           "(warmup-path, or [function.hooks] health)\n";
     }
     if (const auto given = invocation.settings.find("route"); given != invocation.settings.end()) {
         for (const std::string& route : given->second.values)

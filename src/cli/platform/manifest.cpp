@@ -88,6 +88,7 @@ private:
         }
         if (const toml::table* storage = table(function, "function", "storage")) {
             const bool with_program = storage->contains("program");
+            manifest_.has_storage = true;
             warn_unknown(*storage, "function.storage", storage_keys(with_program));
             as_the_daemon(*storage, "storage");
             if (with_program)

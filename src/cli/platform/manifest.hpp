@@ -32,6 +32,7 @@ struct Manifest {
         std::string function; // its name; "": the function's with "-storage"
         std::string manifest; // of that function: TOML
     };
+    bool has_storage = false;       // there is a [function.storage]
     std::optional<Storage> storage; // [function.storage] with a program; its name in `json` is still to be set
     std::string shown;              // the file, for messages
     std::string json;               // the whole manifest, for the store
