@@ -1,12 +1,17 @@
 """[function.storage]: a function reaches another one, which keeps its state, in memory."""
+import concurrent.futures
+import contextlib
 import json
+import os
 import pathlib
-import socket
+import shutil
+import signal
 import threading
+import time
 
 import harness
 import pytest
-from serving import Daemon, Store
+from serving import Store
 from test_tcp_functions import Client, manifest, refused
 
 STORE_PORT = 6390  # nothing listens there on the host
@@ -160,3 +165,123 @@ def test_refusals(store, serve, program, text, status, said) -> None:
     folder = manifest(store, "shop", [f"127.0.0.1:{harness.free_port()}"], [str(harness.GUESTS / "calls"), "1", "2"], settings=text + "\n")
     done = store("deploy", folder, "-q")
     assert done.status == status and said in done.err, done
+
+
+def with_program(store: Store, port: int, storage: str = "", args: list[str] | None = None, name: str = "shop") -> pathlib.Path:
+    argv = [str(harness.GUESTS / "calls"), str(harness.free_port()), str(STORE_PORT)]
+    return manifest(store, name, [f"127.0.0.1:{port}"], argv, settings=(
+        f"[function.storage]\nprogram = {json.dumps(str(harness.GUESTS / 'stores'))}\n"
+        f"args = {json.dumps([str(STORE_PORT)] if args is None else args)}\n{storage}"))
+
+
+def test_a_program_is_deployed_with_the_function(store, serve, port) -> None:
+    serve("-t", "2")
+    folder = with_program(store, port)
+    said = store("deploy", folder, "--dry-run")
+    assert said.status == 0 and "+ storage shop-storage" in said.out.splitlines(), said
+    assert store.json("deploy", folder)["storage"] == {"name": "shop-storage", "version": 1, "deployed": True}
+    assert [ask(port, "add 1"), ask(port, "add 1")] == [["1"], ["2"]]
+
+    said = store("deploy", folder)  # a new version of the function alone
+    assert said.out.startswith("shop v2 live") and "shop-storage v1 stays, with what it keeps" in said.err, said
+    assert ask(port, "add 1") == ["3"]
+    assert "storage" not in store("deploy", folder, "--dry-run").out
+    assert store("deploy", folder, "-q", "--no-activate").status == 0
+
+    said = store("deploy", with_program(store, port, "max-main-memory = 300\n"), "-q")  # something of it has changed
+    assert "shop-storage v2 replaces v1: what that kept is lost" in said.err, said
+    assert ask(port, "add 1") == ["1"]
+    folder = with_program(store, port)
+    assert "shop-storage v3 replaces v2" in store("deploy", folder, "-q").err
+    assert "shop-storage v4 replaces v3" in store("deploy", folder, "-q", "--new-storage").err
+
+
+def test_a_program_under_another_name(store, serve, port) -> None:
+    serve("-t", "1")
+    assert store("deploy", with_program(store, port, 'function = "shelf"\nsuspend = true\n'), "-q", "--name", "kiosk").status == 0
+    assert ask(port, "add 1") == ["1"] and only_client(port)
+    assert "kiosk" in store("list").out and "shelf" in store("list").out
+    store.ok("suspend", "shelf")
+    assert ask(port, "add 1") == ["2"]
+
+
+def test_a_storage_that_cannot_be_made_leaves_what_is_live(store, serve, port) -> None:
+    serve("-t", "1")
+    store.ok("deploy", with_program(store, port), "-q")
+    done = store("deploy", with_program(store, port, args=["never"], storage="max-boot-time = 0.5\n"), "-q")
+    assert done.status != 0 and "did not wait for a connection" in done.err, done
+    assert ask(port, "add 1") == ["1"]
+    assert {entry["name"]: entry["live"] for entry in store.json("list")["functions"]} == {
+        name: [{"version": 1, "percent": 100}] for name in ("shop", "shop-storage")}
+
+
+@pytest.mark.parametrize("text, said", [
+    ('program = ""', ":11: function.storage.program is empty"),
+    ("program = 3", ":11: function.storage.program must be a string"),
+    ('program = "x"\nargs = "y"', ":12: function.storage.args must be an array of strings"),
+    ('program = "x"\nfunction = "a/b"', ":12: function.storage.function must be the name of a function"),
+    ('program = "x"\nallow-read = 3', ":12: function.storage: allow-read must be"),
+    ('program = "x"\nsuspend = 3', ":12: function.storage.suspend must be true or false"),
+    ('program = "x"\nconcurrency = 0', ":12: function.storage.concurrency must be a whole number from 1 to 256"),
+    ('program = "x"\nmachines = 2', ":12: unknown key 'function.storage.machines'"),
+    ('function = "shelf"\nargs = []', ":12: unknown key 'function.storage.args'"),
+    ('program = "/no/such/program"', "[function.storage]: [run] program: "),
+], ids=["empty", "number", "args", "name", "option", "suspend", "concurrency", "unknown", "no-program", "not-there"])
+def test_refusals_of_a_program(store, serve, text, said) -> None:
+    serve("-t", "1")
+    folder = manifest(store, "shop", [f"127.0.0.1:{harness.free_port()}"], [str(harness.GUESTS / "calls"), "1", "2"],
+                      settings=f"[function.storage]\n{text}\n")  # fmt: skip
+    done = store("deploy", folder, "-q", "--strict")
+    assert done.status != 0 and said in done.err, done
+    assert "/proc/" not in done.err, done
+    assert store.json("list")["functions"] == []
+
+
+REDIS = shutil.which("redis-server")
+
+
+@pytest.fixture
+def counts(store, serve, port):
+    """A function on four machines whose requests go to Redis."""
+    daemon = serve("-t", "4")
+    redis = manifest(store, "redis", [], [REDIS or "", "--port", "6391", "--save", "", "--appendonly", "no"], settings="ephemeral = false\n")
+    store.ok("deploy", redis, "-q")
+    deploy_caller(store, port, storage="redis", at="6391")
+    return daemon
+
+
+@pytest.mark.skipif(not REDIS, reason="no redis-server: scripts/setup.sh --tests")
+def test_redis_counts_for_four_machines_over_sixteen_connections(counts, port) -> None:
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda words: ask(port, words), ["times 625 INCR n"] * 16))
+    assert all(len(answer) == 1 and answer[0].startswith(":") for answer in answers), answers
+    assert ask(port, "INCRBY n 0") == [":10000"]
+
+
+@pytest.mark.skipif(not REDIS, reason="no redis-server: scripts/setup.sh --tests")
+def test_nothing_answered_is_lost_when_the_callers_are_killed(counts, port) -> None:
+    ended = threading.Event()
+
+    def count() -> tuple[int, int]:
+        answered = asked = 0
+        while not ended.is_set():
+            asked += 1
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                answered += ask(port, "INCR n")[:1] not in ([], ["reset"])
+        return answered, asked
+
+    kills = 0
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        counting = [pool.submit(count) for _ in range(16)]
+        until = time.monotonic() + 3
+        while time.monotonic() < until:
+            for pid in counts.processes().get("shop v1", []):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    kills += 1
+            time.sleep(0.1)  # the time between two kills, not a wait for something
+        ended.set()
+        answered, asked = map(sum, zip(*(each.result() for each in counting)))
+    harness.wait_until(lambda: ask(port, "INCRBY n 0")[0].startswith(":"), "it answers again")
+    number = int(ask(port, "INCRBY n 0")[0][1:])
+    assert kills > 3 and 0 < answered <= number <= asked, (kills, answered, number, asked)

@@ -117,11 +117,12 @@ private:
         try {
             daemon::function_settings(to_json(toml::parse(manifest_.storage->manifest)));
         } catch (const UserError& error) {
-            std::string what = error.what();
-            for (const char* const key : {"function.scale.", "function."})
-                if (what.starts_with(key))
-                    what = "function.storage." + what.substr(std::string_view(key).size());
-            fail(storage, what);
+            std::string_view what = error.what(); // "function.scale.suspend must ..."
+            for (const std::string_view prefix : {"function.", "scale."})
+                if (what.starts_with(prefix))
+                    what.remove_prefix(prefix.size());
+            const toml::node* const at = storage.get(what.substr(0, what.find(' ')));
+            fail(at ? *at : storage, fmt::format("function.storage.{}", what));
         }
     }
 
