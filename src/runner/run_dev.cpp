@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <exception>
+#include <optional>
 #include <thread>
 
 #include "src/capture/capture_timing.hpp"
@@ -15,6 +16,7 @@
 #include "src/runner/workers.hpp"
 #include "src/setup/boot.hpp"
 #include "src/setup/report.hpp"
+#include "src/setup/storage.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/machine/restore.hpp"
 
@@ -80,7 +82,14 @@ int run_dev(const Options& options) {
     if (options.jail != jail::Mode::off && !options.permissions.all)
         setup->policy->ask_about_host(existence_outside());
     setup->listeners->set_dry(true);
-    jail.enter(*setup, options, false);
+    std::optional<Storage> storage;
+    if (options.storage)
+        storage.emplace(*options.storage);
+    if (storage && options.jail != jail::Mode::off && !options.storage->permissions.all)
+        storage->setup().policy->ask_about_host(existence_outside());
+    jail.enter(*setup, options, false, storage ? &storage->setup() : nullptr);
+    if (storage && !storage->boot())
+        return static_cast<int>(ExitCode::failure);
     Booted booted = boot_program(*setup, options, {});
     // Without a server the command fails, whatever the program's own exit status.
     if (!booted.machine || !prepare_for_image(booted, options, program_name(setup->program)))
@@ -93,10 +102,13 @@ int run_dev(const Options& options) {
         clear_marks(*image, *image->image);
     listen_first(*setup->listeners, image->listeners);
     announce(*setup, options, boot_seconds, "booted");
+    if (storage) // only now: a deployed function cannot connect while it boots either
+        setup->env.neighbours = &storage->first();
     std::optional<CheckBehind> behind;
     if (!options.strict_unique)
         behind.emplace(*setup, options, image);
-    return serve(*setup, options, image);
+    const int code = serve(*setup, options, image, storage ? &*storage : nullptr);
+    return storage && storage->exit_code() != 0 ? storage->exit_code() : code;
 }
 
 } // namespace kvmserver

@@ -215,6 +215,26 @@ def test_a_storage_that_cannot_be_made_leaves_what_is_live(store, serve, port) -
         name: [{"version": 1, "percent": 100}] for name in ("shop", "shop-storage")}
 
 
+def test_dev_boots_the_program(store, port) -> None:
+    for storage, answers in (("", [["1"], ["2"]]), (None, [["cannot connect: Connection refused"]] * 2)):
+        folder = with_program(store, port)
+        if storage is None:  # of another function
+            text = (folder / "kvmserver.toml").read_text().partition("[function.storage]")[0]
+            (folder / "kvmserver.toml").write_text(text + '[function.storage]\nfunction = "shelf"\n')
+        dev = harness.Process([str(harness.KVMSERVER), "dev", "--port", str(port), str(folder)], str(store.folder), harness.BASE_ENVIRONMENT)
+        try:
+            harness.wait_until(lambda: f"Ready tcp://127.0.0.1:{port}" in dev.out or not dev.running(), f"it serves: {dev.err}")
+            assert [ask(port, "add 1"), ask(port, "add 1")] == answers
+            assert ("is not reached from here" in dev.err) == (storage is None), dev.err
+            assert dev.stop().status == 0
+        finally:
+            dev.close()
+
+
+def test_describe_names_the_storage(both, store) -> None:
+    assert "storage    shelf (v1)" in store("describe", "shop").out.splitlines()
+
+
 @pytest.mark.parametrize("text, said", [
     ('program = ""', ":11: function.storage.program is empty"),
     ("program = 3", ":11: function.storage.program must be a string"),

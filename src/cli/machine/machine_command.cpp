@@ -163,6 +163,8 @@ MachineJob prepare(unsigned command, const Invocation& invocation, Context& cont
             job.done = true;
             return job;
         }
+    } else if (job.options.dev && file.function_storage) {
+        job.options.storage = storage_options(*file.function_storage, job.options, context);
     } else if (file.storage && !told) {
         job.options.storage = storage_options(*file.storage, job.options, context);
     }

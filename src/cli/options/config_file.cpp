@@ -67,6 +67,8 @@ public:
                     function_env(*node.as_table());
                     before_snapshot(*node.as_table());
                 }
+                if (node.is_table())
+                    function_storage(*node.as_table());
             } else if (name == "snapshot") {
                 section_options(name, node, kSnapshot, section_ == Section::snapshot);
             } else if (name == "snaprun") {
@@ -204,6 +206,17 @@ private:
             }
         }
         return run;
+    }
+
+    // What else is in it concerns `deploy`, which looks at all of it.
+    void function_storage(const toml::table& function) {
+        const toml::table* const given = function["storage"].as_table();
+        if (!given || !given->contains("program"))
+            return;
+        toml::table machine = *given;
+        for (const char* const key : {"function", "suspend", "concurrency", "drain", "1-to-1"})
+            machine.erase(key);
+        file_.function_storage = storage_section(machine, where(given->source()));
     }
 
     void function_env(const toml::table& function) {

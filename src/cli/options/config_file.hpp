@@ -39,6 +39,7 @@ struct ConfigFile {
     std::vector<std::string> function_env;  // "K=V" of [function.env]; read together with [run], as is
     std::optional<Setting> before_snapshot; // of [function.hooks]
     std::optional<StorageSection> storage;
+    std::optional<StorageSection> function_storage; // of [function.storage], if it has a program
     std::vector<UnknownKey> unknown;
 };
 

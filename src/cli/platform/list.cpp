@@ -179,6 +179,11 @@ int describe(const Invocation& invocation, Context& context) {
     for (const json& address : function.value("listen", json::array()))
         line("listen", "tcp://" + address.get<std::string>());
     for (const json& version : function.at("live_versions"))
+        if (const json storage = version.at("manifest").value(json::json_pointer("/function/storage/function"), json());
+            storage.is_string())
+            line("storage",
+                 fmt::format("{} (v{})", storage.get<std::string>(), version.at("version").get<std::uint64_t>()));
+    for (const json& version : function.at("live_versions"))
         line("live",
              fmt::format("v{} {}% {} {}", version.at("version").get<std::uint64_t>(),
                          version.at("percent").get<unsigned>(), bytes_text(version.at("bytes").get<std::uint64_t>()),

@@ -62,14 +62,14 @@ UniqueFd in_memory(const std::string& text) {
 } // namespace
 
 std::vector<std::string> storage_keys(bool with_program) {
-    std::vector<std::string> keys{"function", "program"};
+    std::vector<std::string> names{"function", "program"};
     if (!with_program)
-        return keys;
-    keys.insert(keys.end(), {"args", "suspend", "concurrency", kDrain});
+        return names;
+    names.insert(names.end(), {"args", "suspend", "concurrency", kDrain});
     for (const OptionSpec& spec : machine_options())
         if (is_storage_option(spec.name))
-            keys.emplace_back(spec.name);
-    return keys;
+            names.emplace_back(spec.name);
+    return names;
 }
 
 std::string storage_manifest(const toml::table& storage, const std::filesystem::path& folder,
@@ -134,9 +134,9 @@ bool StorageFunction::is_live(Connection& platform) const {
 
 json StorageFunction::deploy(Connection& platform, const Invocation& invocation, bool anew, Context& context) const {
     const bool quiet = flag(invocation, "quiet");
-    const json before = live_versions(platform);
-    if (!anew && before.size() == 1 && before.front().at("manifest") == json::parse(source_.manifest->json)) {
-        const std::uint64_t version = before.front().at("version").get<std::uint64_t>();
+    const json live = live_versions(platform);
+    if (!anew && live.size() == 1 && live.front().at("manifest") == json::parse(source_.manifest->json)) {
+        const std::uint64_t version = live.front().at("version").get<std::uint64_t>();
         if (!quiet)
             context.err << fmt::format("kvmserver: {} v{} stays, with what it keeps: [function.storage] is as it was "
                                        "(--new-storage replaces it)\n",
@@ -155,7 +155,7 @@ json StorageFunction::deploy(Connection& platform, const Invocation& invocation,
     body["snapshot"] = platform.push(file.digested()).snapshot;
     const json done = platform.call("PUT", target_of({"functions", name_}), body);
     const std::uint64_t version = done.at("version").get<std::uint64_t>();
-    if (!before.empty())
+    if (!live.empty())
         warn(context,
              fmt::format("{} v{} replaces {}: what that kept is lost", name_, version, live_text(done.at("before"))));
     else if (!quiet)
