@@ -101,6 +101,12 @@ std::optional<SnapshotFacts> Examinations::of_stored(const store::StoredSnapshot
     return facts;
 }
 
+std::optional<SnapshotFacts> Examinations::known(const Digest& digest) {
+    const std::lock_guard lock(mutex_);
+    const Known* const found = find(digest);
+    return found ? found->facts : std::nullopt;
+}
+
 bool Examinations::knows(const Digest& digest) {
     const std::lock_guard lock(mutex_);
     return find(digest) != nullptr;

@@ -49,6 +49,8 @@ public:
     // Facts about a snapshot of the store. A request waits for the answer, so it does not queue behind uploads; at most
     // kStored run at once. Returns nothing if the snapshot cannot be examined; that is retried after a minute.
     std::optional<SnapshotFacts> of_stored(const store::StoredSnapshot& snapshot);
+    // What of_stored() would return without an examination: nothing if it would need one, or fail.
+    std::optional<SnapshotFacts> known(const Digest& digest);
     // Whether of_stored() would return without an examination.
     bool knows(const Digest& digest);
     // Adds facts that were found elsewhere.

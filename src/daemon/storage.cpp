@@ -44,7 +44,10 @@ protocol::StorageAnswer Service::connect_storage(StorageConnection connection) {
         return unreached(fmt::format("{} has moved to {}", name, given.moved->to));
     if (!given.tcp || given.tcp->by_name)
         return unreached(fmt::format("{} has no protocol = \"tcp\", which a storage must have", name));
-    const auto facts = options_.examinations->of_stored(store::StoredSnapshot(store_, pool_.snapshot_of(*version)));
+    const Digest snapshot = pool_.snapshot_of(*version);
+    auto facts = options_.examinations->known(snapshot);
+    if (!facts)
+        facts = options_.examinations->of_stored(store::StoredSnapshot(store_, snapshot));
     if (!facts)
         return unreached(fmt::format("the snapshot of {} cannot be examined", version->facts().name()));
     const protocol::StorageRequest& request = connection.request;

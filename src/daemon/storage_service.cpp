@@ -57,6 +57,7 @@ void StorageService::end() {
         return;
     ::eventfd_write(wake_.get(), 1);
     thread_.join();
+    processes_.clear(); // nobody waits for an answer
 }
 
 UniqueFd StorageService::admit(const std::string& from, const std::string& storage) {

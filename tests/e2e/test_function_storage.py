@@ -120,6 +120,21 @@ def test_a_storage_is_suspended_and_resumed(store, serve, port) -> None:
     assert [ask(port, "add 1"), ask(port, "add 1")] == [["3"], ["4"]]
 
 
+@pytest.mark.parametrize("how", ["add 1", "leave;add 1"])
+def test_both_keep_their_state(store, serve, port, how) -> None:
+    """The caller is suspended, too, with or without a connection to the storage."""
+    suspends = "ephemeral = false\n[function.scale]\nsuspend = true\n"
+    daemon = serve("-t", "1")
+    deploy_storage(store, settings="[function.scale]\nsuspend = true\n")
+    deploy_caller(store, port, settings=suspends)
+    assert [ask(port, how)[-1], ask(port, how)[-1]] == ["1", "2"]
+    store.ok("suspend", "shop")
+    assert "shop v1" not in daemon.processes() and ask(port, "get") == ["2"]
+    store.ok("suspend", "shop")
+    store.ok("suspend", "shelf")  # the connections ended with the caller's process
+    assert not daemon.processes() and ask(port, "get") == ["2"]
+
+
 def test_a_new_version_of_the_storage_begins_anew(store, serve, port) -> None:
     serve("-t", "2")
     deploy_storage(store, settings='drain = "200ms"\n')

@@ -170,7 +170,9 @@ TEST_CASE("a snapshot of the store is examined once") {
                                    return some_facts();
                                }});
     CHECK_FALSE(examinations.knows(hold.digest()));
+    CHECK_FALSE(examinations.known(hold.digest()));
     CHECK(examinations.of_stored(snapshot)->cwd == "/srv");
+    CHECK(examinations.known(hold.digest())->cwd == "/srv");
     CHECK(examinations.of_stored(snapshot)->cwd == "/srv");
     CHECK(examinations.knows(hold.digest()));
     CHECK(examined == 1);
