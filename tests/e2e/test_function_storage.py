@@ -220,6 +220,27 @@ def test_a_program_under_another_name(store, serve, port) -> None:
     assert ask(port, "add 1") == ["2"]
 
 
+def test_a_function_that_is_no_storage_is_not_replaced(store, serve, port, program) -> None:
+    serve("-t", "1")
+    store.deploy_probe(program("node-http"), "shop-storage")
+    for words in ((), ("--dry-run",)):
+        done = store("deploy", with_program(store, port), "-q", *words)
+        assert done.status == 5 and "shop-storage v1 is live, and is no storage" in done.err, done
+    assert store.json("list")["functions"][0]["live"] == [{"version": 1, "percent": 100}]
+
+
+def test_a_function_that_cannot_be_made_leaves_its_storage(store, serve, port) -> None:
+    serve("-t", "1")
+    folder = with_program(store, port)
+    store.ok("deploy", folder, "-q")
+    assert ask(port, "add 5") == ["5"]
+    text = (with_program(store, port, "max-main-memory = 300\n") / "kvmserver.toml").read_text()
+    (folder / "kvmserver.toml").write_text(text.replace("[function]", "[function]\nbuild.command = \"exit 3\"", 1))
+    done = store("deploy", folder, "-q", "--new-storage")
+    assert done.status == 1 and "command ended with status 3" in done.err, done
+    assert ask(port, "get") == ["5"]
+
+
 def test_a_storage_that_cannot_be_made_leaves_what_is_live(store, serve, port) -> None:
     serve("-t", "1")
     store.ok("deploy", with_program(store, port), "-q")
@@ -251,11 +272,11 @@ def test_describe_names_the_storage(both, store) -> None:
 
 
 @pytest.mark.parametrize("text, said", [
-    ('program = ""', ":11: function.storage.program is empty"),
+    ('program = ""', ":10: [function.storage] program is missing"),
     ("program = 3", ":11: function.storage.program must be a string"),
     ('program = "x"\nargs = "y"', ":12: function.storage.args must be an array of strings"),
     ('program = "x"\nfunction = "a/b"', ":12: function.storage.function must be the name of a function"),
-    ('program = "x"\nallow-read = 3', ":12: function.storage: allow-read must be"),
+    ('program = "x"\nallow-read = 3', ":12: function.storage.allow-read must be"),
     ('program = "x"\nsuspend = 3', ":12: function.storage.suspend must be true or false"),
     ('program = "x"\nconcurrency = 0', ":12: function.storage.concurrency must be a whole number from 1 to 256"),
     ('program = "x"\nmachines = 2', ":12: unknown key 'function.storage.machines'"),

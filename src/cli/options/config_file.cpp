@@ -74,7 +74,7 @@ public:
             } else if (name == "snaprun") {
                 section_options(name, node, kSnaprun, section_ == Section::snaprun);
             } else if (name == "storage") {
-                file_.storage = storage_section(node, where(key.source()));
+                file_.storage = storage_section(node, where(key.source()), "storage");
             } else {
                 unknown(name, where(key.source()), top_level_names());
             }
@@ -154,29 +154,30 @@ private:
         }
     }
 
-    StorageSection storage_section(const toml::node& node, const std::string& at) {
+    // `section`: its name.
+    StorageSection storage_section(const toml::node& node, const std::string& at, const std::string& section) {
         if (!node.is_table())
-            wrong_type(at, "storage", "a table", node);
+            wrong_type(at, section, "a table", node);
         StorageSection storage;
         storage.where = at;
         for (const auto& [key, value] : *node.as_table()) {
             const std::string name(key.str()), line = where(key.source());
             const OptionSpec* const spec = find_option(options_, std::string_view(name));
             if (name == "program" || name == "args") {
-                run_key(storage.run, name, value, line, "storage.");
+                run_key(storage.run, name, value, line, section + ".");
             } else if (name == "1-to-1") {
                 if (!value.is_boolean())
-                    wrong_type(line, "storage.1-to-1", "true or false", value);
+                    wrong_type(line, section + ".1-to-1", "true or false", value);
                 storage.one_to_one = value.as_boolean()->get();
             } else if (spec && spec->in_file) {
-                storage.settings[name] = setting(*spec, value, line + "storage.");
+                storage.settings[name] = setting(*spec, value, line + section + ".");
             } else {
-                file_.unknown.push_back({fmt::format("{}unknown key 'storage.{}'", line, name),
+                file_.unknown.push_back({fmt::format("{}unknown key '{}.{}'", line, section, name),
                                          did_you_mean(name, {"program", "args", "1-to-1"})});
             }
         }
         if (storage.run.program.empty())
-            throw UserError(ExitCode::usage, at + "[storage] program is missing");
+            throw UserError(ExitCode::usage, fmt::format("{}[{}] program is missing", at, section));
         return storage;
     }
 
@@ -216,7 +217,9 @@ private:
         toml::table machine = *given;
         for (const char* const key : {"function", "suspend", "concurrency", "drain", "1-to-1"})
             machine.erase(key);
-        file_.function_storage = storage_section(machine, where(given->source()));
+        const std::size_t unknown = file_.unknown.size();
+        file_.function_storage = storage_section(machine, where(given->source()), "function.storage");
+        file_.unknown.resize(unknown); // `deploy` tells them
     }
 
     void function_env(const toml::table& function) {

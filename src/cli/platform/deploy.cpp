@@ -170,6 +170,14 @@ void report_replaced(const json& change, const Plan& plan, bool quiet, Context& 
             context.err << fmt::format("kvmserver: {} is no longer at {}\n", plan.name, route.get<std::string>());
 }
 
+// Without the storage that is still to be deployed.
+json body_for_checks(const Plan& plan, Connection& platform) {
+    json body = plan.body;
+    if (plan.storage && !plan.storage->exists(platform))
+        body["manifest"]["function"].erase("storage");
+    return body;
+}
+
 // Does not build, since a build may change anything.
 int dry_run(const Invocation& invocation, Context& context, const Plan& plan, Connection& platform) {
     if (!plan.source.manifest) {
@@ -179,11 +187,7 @@ int dry_run(const Invocation& invocation, Context& context, const Plan& plan, Co
     } else if (flag(invocation, "strict-unique")) {
         warn(context, "--strict-unique is looked at when the program is built, which --dry-run does not");
     }
-    json body = plan.body;
-    const bool needs_storage = plan.storage && !plan.storage->is_live(platform);
-    if (needs_storage) // it is not there to be checked
-        body["manifest"]["function"].erase("storage");
-    const json change = platform.call("PUT", plan.target(true), body);
+    const json change = platform.call("PUT", plan.target(true), body_for_checks(plan, platform));
     report_replaced(change, plan, true, context); // the difference has the routes
     if (flag(invocation, "json")) {
         print_result(context, change);
@@ -191,7 +195,7 @@ int dry_run(const Invocation& invocation, Context& context, const Plan& plan, Co
     }
     const std::string before = live_text(change.at("before"));
     print_difference(change, context.out);
-    if (needs_storage)
+    if (plan.storage && !plan.storage->is_live(platform))
         context.out << "+ storage " << plan.storage->name() << '\n';
     context.out << fmt::format("{} {} -> {} (dry run: nothing was built, booted or stored)\n", plan.name, before,
                                change.at("activate").get<bool>() ? "the new version" : before);
@@ -299,10 +303,7 @@ int deploy(const Invocation& invocation, Context& context) {
     if (!plan.source.manifest)
         report_repeats(invocation, SnapshotReader::open(plan.source.path), plan.source.path, context);
     const bool quiet = flag(invocation, "quiet");
-    json storage;
-    if (plan.storage && plan.body.at("activate").get<bool>())
-        storage = plan.storage->deploy(*platform, invocation, flag(invocation, "new-storage"), context);
-    report_replaced(platform->call("PUT", plan.target(true), plan.body), plan, quiet, context);
+    report_replaced(platform->call("PUT", plan.target(true), body_for_checks(plan, *platform)), plan, quiet, context);
 
     const bool activate = plan.body.at("activate").get<bool>();
     const Connection::Later later = plan.source.manifest ? platform->later() : Connection::Later{};
@@ -318,6 +319,9 @@ int deploy(const Invocation& invocation, Context& context) {
         require_unique(invocation, file, context);
     if (!platform->serves())
         platform = connect(invocation, context); // a daemon that was starting may serve by now
+    json storage;
+    if (plan.storage && activate) // last, since what one that it replaces keeps is lost
+        storage = plan.storage->deploy(*platform, invocation, flag(invocation, "new-storage"), context);
     Pushed pushed = push(*platform, digested ? *digested : file.digested(), quiet, context);
     plan.body["snapshot"] = pushed.snapshot;
     json result = platform->call("PUT", plan.target(false), plan.body);

@@ -103,17 +103,10 @@ private:
 
     void storage_program(const toml::table& storage) {
         manifest_.storage.emplace();
-        std::string program;
-        string(storage, "function.storage.program", program);
-        if (program.empty())
-            fail(*storage.get("program"), "function.storage.program is empty");
-        if (const toml::node* args = storage.get("args"))
-            strings(*args, "function.storage.args");
         string(storage, "function.storage.function", manifest_.storage->function);
         if (manifest_.storage->function == kStorageToBeNamed)
             manifest_.storage->function.clear();
-        manifest_.storage->manifest = storage_manifest(
-            storage, manifest_.folder, [this](const toml::node& node, const std::string& what) { fail(node, what); });
+        manifest_.storage->manifest = storage_manifest(storage, manifest_.folder);
         try {
             daemon::function_settings(to_json(toml::parse(manifest_.storage->manifest)));
         } catch (const UserError& error) {

@@ -11,7 +11,6 @@
 
 #include "src/cli/events/json_events.hpp"
 #include "src/cli/machine/storage_words.hpp"
-#include "src/cli/options/config_file.hpp"
 #include "src/cli/options/option_table.hpp"
 #include "src/cli/paths.hpp"
 #include "src/cli/platform/check_manifest.hpp"
@@ -36,21 +35,6 @@ bool is_in(const auto& names, std::string_view name) {
     return std::ranges::any_of(names, [&](const char* each) { return name == each; });
 }
 
-// Throws what an options file with this key alone would be refused for, without its place.
-void check_option(std::string_view key, const toml::node& value) {
-    toml::table alone;
-    alone.insert(key, value);
-    std::ostringstream text;
-    text << alone;
-    const std::string shown = "-", place = shown + ":1: ";
-    try {
-        parse_config(text.str(), shown, machine_options(), false);
-    } catch (const UserError& error) {
-        const std::string_view what = error.what();
-        throw UserError(error.code(), std::string(what.starts_with(place) ? what.substr(place.size()) : what));
-    }
-}
-
 UniqueFd in_memory(const std::string& text) {
     UniqueFd file(::memfd_create("kvmserver.toml", MFD_CLOEXEC));
     if (!file)
@@ -72,8 +56,7 @@ std::vector<std::string> storage_keys(bool with_program) {
     return names;
 }
 
-std::string storage_manifest(const toml::table& storage, const std::filesystem::path& folder,
-                             const std::function<void(const toml::node&, const std::string&)>& fail) {
+std::string storage_manifest(const toml::table& storage, const std::filesystem::path& folder) {
     toml::table top, run, scale, function;
     function.insert("protocol", "tcp");
     function.insert("listen", toml::array());
@@ -87,12 +70,7 @@ std::string storage_manifest(const toml::table& storage, const std::filesystem::
         else if (name == kDrain)
             function.insert(name, value);
         else if (is_storage_option(name))
-            try {
-                check_option(name, value);
-                top.insert(name, value);
-            } catch (const UserError& error) {
-                fail(value, std::string("function.storage: ") + error.what());
-            }
+            top.insert(name, value);
     }
     const auto cwd = top["cwd"].value<std::string>();
     top.insert_or_assign("cwd", cwd ? absolute_path(folder.string(), *cwd) : folder.string());
@@ -125,6 +103,19 @@ json StorageFunction::live_versions(Connection& platform) const {
             throw;
         return json::array();
     }
+}
+
+bool StorageFunction::exists(Connection& platform) const {
+    const json live = live_versions(platform);
+    for (const json& version : live) {
+        const json& function = version.at("manifest").value("function", json::object());
+        if (function.value("protocol", "") != "tcp" || function.value("listen", json()) != json::array())
+            throw UserError(ExitCode::conflict,
+                            fmt::format("{}: {} v{} is live, and is no storage (protocol = \"tcp\", listen = []): give "
+                                        "another name in function.storage.function",
+                                        source_.manifest->shown, name_, version.at("version").get<std::uint64_t>()));
+    }
+    return !live.empty();
 }
 
 bool StorageFunction::is_live(Connection& platform) const {

@@ -2,7 +2,6 @@
 #pragma once
 #include <toml++/toml.h>
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,10 +15,8 @@ namespace kvmserver::cli::platform {
 // Keys of [function.storage], with and without a program.
 std::vector<std::string> storage_keys(bool with_program);
 
-// The manifest of the second function, without its name. `folder`: of the first one's manifest. `fail` is called, and
-// must throw, for a value that cannot be used.
-std::string storage_manifest(const toml::table& storage, const std::filesystem::path& folder,
-                             const std::function<void(const toml::node&, const std::string&)>& fail);
+// The manifest of the second function, without its name. `folder`: of the first one's manifest.
+std::string storage_manifest(const toml::table& storage, const std::filesystem::path& folder);
 
 class StorageFunction {
 public:
@@ -27,6 +24,8 @@ public:
     StorageFunction(const Manifest& manifest, const std::string& function);
 
     const std::string& name() const { return name_; }
+    // Whether some version of it is live. Throws UserError (conflict) if that is no storage but a function of its own.
+    bool exists(Connection& platform) const;
     // Whether it is live as the manifest says.
     bool is_live(Connection& platform) const;
     // Makes it live, unless it is; if `anew`, anyhow. Returns what a script may want to know: name, version, and
