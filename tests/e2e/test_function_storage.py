@@ -85,7 +85,7 @@ def test_nothing_of_a_request_reaches_the_next_one(both, port) -> None:
     assert only_client(port)
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_large_transfers(both, port) -> None:
     megabytes = 2 if harness.SLOWNESS > 1 else 20
     assert ask(port, f"echo {megabytes << 20};get")[0] == f"same {megabytes << 20}"
@@ -109,7 +109,7 @@ def test_another_address_is_not_the_storage(store, serve, port) -> None:
     assert ask(port, "get") == ["cannot connect: Connection refused"]  # of the host: it may connect everywhere
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_a_storage_is_suspended_and_resumed(store, serve, port) -> None:
     daemon = serve("-t", "1")
     deploy_storage(store, settings="[function.scale]\nsuspend = true\n")
@@ -202,6 +202,9 @@ def test_a_program_is_deployed_with_the_function(store, serve, port) -> None:
     assert ask(port, "add 1") == ["3"]
     assert "storage" not in store("deploy", folder, "--dry-run").out
     assert store("deploy", folder, "-q", "--no-activate").status == 0
+    elsewhere = folder.rename(folder.parent / "elsewhere")  # as the next job of a CI has it
+    assert "shop-storage v1 stays" in store("deploy", elsewhere).err and ask(port, "get") == ["3"]
+    elsewhere.rename(folder)
 
     said = store("deploy", with_program(store, port, "max-main-memory = 300\n"), "-q")  # something of it has changed
     assert "shop-storage v2 replaces v1: what that kept is lost" in said.err, said
@@ -269,6 +272,15 @@ def test_dev_boots_the_program(store, port) -> None:
 
 def test_describe_names_the_storage(both, store) -> None:
     assert "storage    shelf (v1)" in store("describe", "shop").out.splitlines()
+
+
+def test_new_storage_needs_one(store, serve, port) -> None:
+    serve("-t", "1")
+    folder = with_program(store, port)
+    done = store("deploy", folder, "--new-storage", "--no-activate")
+    assert done.status == 2 and "--new-storage excludes --no-activate" in done.error, done
+    done = store("deploy", manifest(store, "shop", [f"127.0.0.1:{port}"], ["/bin/true"]), "--new-storage")
+    assert done.status == 2 and "--new-storage needs a manifest that has [function.storage] program" in done.error, done
 
 
 @pytest.mark.parametrize("text, said", [

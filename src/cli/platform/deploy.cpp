@@ -108,6 +108,10 @@ Plan plan_of(const Invocation& invocation, Context& context) {
             context.err << "kvmserver: no warm-up: its requests cannot reach the storage; name a path that needs none "
                            "(warmup-path, or [function.hooks] health)\n";
     }
+    if (flag(invocation, "new-storage") && (!plan.storage || !plan.body.at("activate").get<bool>()))
+        throw tinykvm::UserError(tinykvm::ExitCode::usage,
+                                 plan.storage ? "--new-storage excludes --no-activate: the new one would be live"
+                                              : "--new-storage needs a manifest that has [function.storage] program");
     if (const auto given = invocation.settings.find("route"); given != invocation.settings.end()) {
         for (const std::string& route : given->second.values)
             store::Route::parse(route); // find errors before anything else

@@ -107,6 +107,7 @@ private:
         if (manifest_.storage->function == kStorageToBeNamed)
             manifest_.storage->function.clear();
         manifest_.storage->manifest = storage_manifest(storage, manifest_.folder);
+        manifest_.storage->cwd = storage["cwd"].value<std::string>();
         try {
             daemon::function_settings(to_json(toml::parse(manifest_.storage->manifest)));
         } catch (const UserError& error) {

@@ -29,8 +29,9 @@ struct Manifest {
     std::string build_command;        // "": none
     std::vector<std::string> watch;   // globs that `dev --watch` watches; none: the whole folder
     struct Storage {
-        std::string function; // its name; "": the function's with "-storage"
-        std::string manifest; // of that function: TOML
+        std::string function;           // its name; "": the function's with "-storage"
+        std::string manifest;           // of that function: TOML
+        std::optional<std::string> cwd; // as it is given
     };
     bool has_storage = false;       // there is a [function.storage]
     std::optional<Storage> storage; // [function.storage] with a program; its name in `json` is still to be set

@@ -93,6 +93,12 @@ StorageFunction::StorageFunction(const Manifest& manifest, const std::string& fu
     source_.manifest = read_manifest(source_.path);
     source_.manifest->shown = manifest.shown + ": [function.storage]";
     source_.manifest->folder = manifest.folder;
+    // What is kept and compared must not tell in which folder the deploy was.
+    json kept = json::parse(source_.manifest->json);
+    kept.erase("cwd");
+    if (manifest.storage->cwd)
+        kept["cwd"] = *manifest.storage->cwd;
+    source_.manifest->json = kept.dump();
 }
 
 json StorageFunction::live_versions(Connection& platform) const {
