@@ -69,8 +69,9 @@ public:
     };
     using Others = std::vector<std::shared_ptr<FunctionVersion>>;
     // Tells its machine's saved state from all others. A machine that was given other values begins anew.
-    std::string state_description() const;
-    store::StateOwner state_owner() const { return {facts_.function, facts_.created, facts_.version, facts_.machine}; }
+    std::string state_id() const;
+    // The state of its machine, as store::SavedState::claim().
+    std::optional<store::SavedState> claim_state(std::shared_ptr<store::Folder> folder, int milliseconds) const;
     // `requests`: those of the function, if there are any yet. `others`: of the first of several machines.
     explicit FunctionVersion(Facts facts, std::shared_ptr<RequestRing> requests = nullptr, Others others = {})
         : facts_(std::move(facts)),

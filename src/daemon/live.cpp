@@ -114,8 +114,7 @@ Service::suspended_machines(const std::vector<VersionLive>& running) const {
             if (version->facts().version == owner.version && owner.machine <= version->facts().machines) {
                 const FunctionVersion& machine = owner.machine <= 1 ? *version : *version->others()[owner.machine - 2];
                 // A machine that was given other values begins anew.
-                suspended[{owner.function, owner.version}] +=
-                    id == store::SavedState::id_of(machine.state_description());
+                suspended[{owner.function, owner.version}] += id == machine.state_id();
             }
     }
     std::erase_if(suspended, [](const auto& each) { return each.second == 0; });

@@ -77,8 +77,7 @@ store::SavedState Service::saved_state(const std::string& function, std::uint64_
     if (machine == 0 || machine > first->facts().machines || !first->facts().suspends)
         throw store::NotFound(fmt::format("{} v{} has no machine {} whose state is saved", function, version, machine));
     const FunctionVersion& one = machine == 1 ? *first : *first->others()[machine - 2];
-    auto state = store::SavedState::claim(store_.shared_folder(), store::SavedState::id_of(one.state_description()),
-                                          one.state_owner(), kPatienceMs);
+    auto state = one.claim_state(store_.shared_folder(), kPatienceMs);
     if (!state)
         throw store::Conflict(fmt::format("a process has the state of {}", one.facts().name()));
     return *std::move(state);

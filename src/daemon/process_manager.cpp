@@ -150,9 +150,7 @@ std::variant<ProcessManager::Started, std::string> ProcessManager::started(const
 
 std::shared_ptr<store::SavedState> ProcessManager::claim_state(const FunctionVersion& version, int milliseconds) const {
     try {
-        auto state =
-            store::SavedState::claim(store_.shared_folder(), store::SavedState::id_of(version.state_description()),
-                                     version.state_owner(), milliseconds);
+        auto state = version.claim_state(store_.shared_folder(), milliseconds);
         return state ? std::make_shared<store::SavedState>(*std::move(state)) : nullptr;
     } catch (const HostError&) { // it is tried again, and then told
         return nullptr;

@@ -183,9 +183,7 @@ void WorkerPool::forget_states(const std::shared_ptr<FunctionVersion>& version) 
 // What the machine of a version kept that is no longer live. If a process has it, that is done when it ends.
 void WorkerPool::forget_state(const FunctionVersion& version) {
     try {
-        if (auto state =
-                store::SavedState::claim(store_.shared_folder(), store::SavedState::id_of(version.state_description()),
-                                         version.state_owner(), 0))
+        if (auto state = version.claim_state(store_.shared_folder(), 0))
             state->forget();
     } catch (const HostError&) { // it is small, and replaced by the next one
     }
