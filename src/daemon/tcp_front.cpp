@@ -304,6 +304,8 @@ void TcpFront::watch_one(int fd, Id token, std::uint32_t events, Watched& watche
 }
 
 void TcpFront::end(Connection& connection, Outcome outcome, bool reset) {
+    if (!connection.near.empty()) // its process may hold the socket too: epoll would go on reporting it
+        watch_one(connection.relay.client(), token_of(connection.id, false), 0, connection.client);
     connection.relay.close(reset);
     if (connection.answer && connection.answer->on_abandon)
         connection.answer->on_abandon();

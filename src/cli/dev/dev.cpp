@@ -207,8 +207,7 @@ private:
         keeps_ = manifest_.kept;
         if (manifest_.has_storage && !manifest_.storage)
             say("its storage is a function that is deployed by itself ([function.storage] function), and is not "
-                "reached "
-                "from here");
+                "reached from here");
         current_ = std::move(next);
         const std::string url = fmt::format("{}://127.0.0.1:{}",
                                             manifest_.is_http()           ? "http"
