@@ -1,6 +1,7 @@
 // One connection of the TCP front. Of the front's own files.
 #pragma once
 #include "src/daemon/tcp_front.hpp"
+#include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::daemon {
 
@@ -8,7 +9,7 @@ namespace kvmserver::daemon {
 inline std::uint64_t token_of(std::uint64_t id, bool machine) { return id * 2 + machine; }
 
 struct TcpFront::Connection {
-    explicit Connection(UniqueFd socket) : relay(std::move(socket)) {}
+    explicit Connection(tinykvm::UniqueFd socket) : relay(std::move(socket)) {}
     Id id = 0;
     ListenAddress address;                  // where the client connected
     std::string host;                       // of TLS that is passed through; else ""

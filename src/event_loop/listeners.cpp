@@ -222,8 +222,8 @@ bool Listeners::dry_conflict(const ListenerState& socket) const {
 std::optional<Listeners::DryListener> Listeners::dry_listener_at(const sockaddr* address, socklen_t bytes) const {
     const std::lock_guard lock(mutex_);
     for (const ListenerState& socket : dry_listening_)
-        if (!(socket.flags & abi::kBindMessages) &&
-            tinykvm::listens_at(socket.address, (socket.flags & abi::kBindV6Only) != 0, address, bytes))
+        if (!(socket.flags & tinykvm::abi::kBindMessages) &&
+            tinykvm::listens_at(socket.address, (socket.flags & tinykvm::abi::kBindV6Only) != 0, address, bytes))
             return DryListener{socket.id, socket.family};
     return std::nullopt;
 }
