@@ -106,7 +106,7 @@ SyntheticReply ask(Machine& machine, EventLoop& loop, std::string request, const
     return reply;
 }
 
-static LoopEnd run_until_quiet(Machine& machine, EventLoop& loop, double seconds) {
+LoopEnd run_until_quiet(Machine& machine, EventLoop& loop, double seconds) {
     EventLoop::Until quiet;
     quiet.quiescent = true;
     quiet.limit_ns = static_cast<std::uint64_t>(seconds * 1e9);

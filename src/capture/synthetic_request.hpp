@@ -21,8 +21,10 @@ struct SyntheticReply {
 // connection.
 SyntheticReply ask(tinykvm::Machine& machine, EventLoop& loop, std::string request, const tinykvm::Limits& limits);
 
-// Runs the machine until it waits for its next connection. False when it ended or did not get there within `seconds` of
-// CPU time and waiting.
+// Runs the machine until it waits for its next connection (LoopEnd::quiescent), for at most `seconds` of CPU time and
+// waiting.
+LoopEnd run_until_quiet(tinykvm::Machine& machine, EventLoop& loop, double seconds);
+// Whether it got there.
 bool settle(tinykvm::Machine& machine, EventLoop& loop, double seconds);
 
 // Runs all timers that are due within `seconds`, by advancing the machine's clock. Returns quiescent, or why the

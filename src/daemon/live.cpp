@@ -32,7 +32,8 @@ void read_memory(VersionLive& one) {
 
 // Machines of one version that keep states of their own are one entry, with the worst of their states.
 void join_machines(std::vector<VersionLive>& all) {
-    constexpr std::array<std::string_view, 4> kWorstFirst{"failing", "starting", "ready", "idle"}; // suspended: below
+    constexpr std::array<std::string_view, 5> kWorstFirst{"failing", "unsaved", "starting", "ready",
+                                                          "idle"}; // suspended: below
     const auto rank = [&](const VersionLive& one) { return std::ranges::find(kWorstFirst, one.state); };
     std::map<std::pair<std::string, std::uint64_t>, VersionLive> joined;
     std::vector<VersionLive> stopping;

@@ -18,10 +18,10 @@ constexpr std::uint64_t kMaxAhead = 64 << 20;
 
 } // namespace
 
-ProcessManager::ProcessManager(store::Store& store, CacheService& cache, StorageService& storages, JailSettings jail,
-                               Examinations& examinations, Done done)
+ProcessManager::ProcessManager(store::Store& store, CacheService& cache, StorageService& storages, LogStore& logs,
+                               JailSettings jail, Examinations& examinations, Done done)
     : store_(store), cache_(cache), storages_(storages), plans_(std::move(jail), examinations), done_(std::move(done)),
-      spares_(kSpares, plans_.mode(), plans_.groups()) {
+      spares_(kSpares, plans_.mode(), plans_.groups()), unsaved_(logs) {
     starter_ = std::thread([this] { start_loop(); });
     for (std::thread& thread : behind_)
         thread = std::thread([this] { behind_loop(); });
@@ -55,6 +55,12 @@ void ProcessManager::discard(std::unique_ptr<FunctionProcess> process) {
     start_wanted_.notify_one(); // its place among the spare processes may be free
 }
 
+void ProcessManager::add_unsaved(UnsavedState one) {
+    unsaved_.add(std::move(one));
+    const std::lock_guard lock(mutex_);
+    behind_wanted_.notify_one();
+}
+
 void ProcessManager::end() {
     {
         const std::lock_guard lock(mutex_);
@@ -70,6 +76,7 @@ void ProcessManager::end() {
     for (const auto* left : {&to_start_, &to_examine_})
         for (const Start& start : *left)
             done_(start.worker, "the server ends");
+    unsaved_.end();
 }
 
 void ProcessManager::start_loop() {
@@ -91,9 +98,17 @@ void ProcessManager::start_loop() {
             return;
         Start start = to_start_.front();
         to_start_.pop_front();
+        lock.unlock();
+        const bool went_on = start_unsaved(start);
+        lock.lock();
+        if (went_on) {
+            starting_from_.extract(start.snapshot);
+            continue;
+        }
         if (start.version->facts().suspends && !start.waited)
             start.state = claim_state(*start.version, 0);
-        const bool must_wait = start.version->facts().suspends && !start.state && !start.waited;
+        const bool must_wait =
+            start.version->facts().suspends && !start.state && (!start.waited || unsaved_.has(*start.version));
         if (must_wait || (!start.examined && !plans_.knows(start.snapshot))) {
             to_examine_.push_back(std::move(start));
             behind_wanted_.notify_one();
@@ -104,6 +119,23 @@ void ProcessManager::start_loop() {
         lock.lock();
         starting_from_.extract(start.snapshot);
     }
+}
+
+// Whether its machine is in the memory of a process.
+bool ProcessManager::start_unsaved(const Start& start) {
+    if (start.state)
+        return false;
+    auto one = unsaved_.take(*start.version);
+    if (!one)
+        return false;
+    Started out;
+    out.snapshot = std::move(one->snapshot);
+    out.process = std::move(one->process);
+    out.state = std::move(one->state);
+    out.state_bytes = one->state_bytes;
+    out.unsaved = true;
+    done_(start.worker, std::move(out));
+    return true;
 }
 
 std::variant<ProcessManager::Started, std::string> ProcessManager::started(const Start& start) {
@@ -157,11 +189,30 @@ std::shared_ptr<store::SavedState> ProcessManager::claim_state(const FunctionVer
     }
 }
 
+// The process that has it ends, here or in a daemon that this one takes over from, or cannot save it.
+void ProcessManager::wait_for_state(Start& start) {
+    constexpr int kTries = 300, kTryMs = 100;
+    for (int i = 0; i < kTries && !start.state && !unsaved_.can_take(*start.version); ++i)
+        start.state = claim_state(*start.version, kTryMs);
+}
+
 // A separate queue: functions whose snapshots are known do not wait for those that must be examined first.
 void ProcessManager::behind_loop() {
     std::unique_lock lock(mutex_);
     for (;;) {
-        behind_wanted_.wait(lock, [this] { return ending_ || !to_examine_.empty() || !discarded_.empty(); });
+        const auto wanted = [this] { return ending_ || !to_examine_.empty() || !discarded_.empty(); };
+        if (saving_again_ || unsaved_.empty()) {
+            behind_wanted_.wait(lock, [&] { return wanted() || (!saving_again_ && !unsaved_.empty()); });
+            if (!wanted())
+                continue;
+        } else if (!behind_wanted_.wait_until(lock, unsaved_.next_try(), wanted)) {
+            saving_again_ = true;
+            lock.unlock();
+            unsaved_.save_those_due();
+            lock.lock();
+            saving_again_ = false;
+            continue;
+        }
         if (ending_)
             return;
         if (to_examine_.empty()) {
@@ -177,10 +228,8 @@ void ProcessManager::behind_loop() {
         lock.unlock();
         try {
             plans_.plan_for(store::StoredSnapshot(store_, start.snapshot), {});
-            // The one before it ends, here or in a daemon that this one takes over from.
-            constexpr int kPatienceMs = 30'000;
             if (start.version->facts().suspends && !start.state)
-                start.state = claim_state(*start.version, kPatienceMs);
+                wait_for_state(start);
         } catch (const std::exception&) { // the start will report the reason
         }
         start.waited = true;

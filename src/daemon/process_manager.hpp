@@ -1,5 +1,6 @@
 // Starts function processes on threads of its own, so that requests to running functions do not wait.
 #pragma once
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -17,6 +18,7 @@
 #include "src/daemon/request.hpp"
 #include "src/daemon/spare_processes.hpp"
 #include "src/daemon/storage_service.hpp"
+#include "src/daemon/unsaved_states.hpp"
 #include "src/request/scheduler.hpp"
 #include "src/store/snapshots/saved_state.hpp"
 
@@ -29,12 +31,13 @@ public:
         std::unique_ptr<FunctionProcess> process;        // has been told what to serve
         std::shared_ptr<store::SavedState> state;        // of a machine that can be suspended
         std::uint64_t state_bytes = 0;                   // the most that it may take
+        bool unsaved = false; // the process had the machine already: its state is nowhere else
     };
     // `done` is called once for each start(), on a thread of this object or within end(), with a process or the reason
     // why there is none. All arguments must outlive this object.
     using Done = std::function<void(request::WorkerId worker, std::variant<Started, std::string> result)>;
-    ProcessManager(store::Store& store, CacheService& cache, StorageService& storages, JailSettings jail,
-                   Examinations& examinations, Done done);
+    ProcessManager(store::Store& store, CacheService& cache, StorageService& storages, LogStore& logs,
+                   JailSettings jail, Examinations& examinations, Done done);
     ~ProcessManager();
     ProcessManager(const ProcessManager&) = delete;
     ProcessManager& operator=(const ProcessManager&) = delete;
@@ -50,7 +53,12 @@ public:
     std::unique_ptr<FunctionProcess> take_spare() { return spares_.take(); }
     // Kills the process and returns at once: what it has in memory is given back behind.
     void discard(std::unique_ptr<FunctionProcess> process);
-    // Cancels starts that have not begun. `done` is not called afterwards.
+    // A machine that could not be suspended; a start of its version gets its process. It is tried again now and then.
+    void add_unsaved(UnsavedState one);
+    UnsavedStates& unsaved() { return unsaved_; }
+    const UnsavedStates& unsaved() const { return unsaved_; }
+    // Cancels starts that have not begun, and tries a last time to save what is unsaved. `done` is not called
+    // afterwards.
     void end();
 
 private:
@@ -65,6 +73,8 @@ private:
     };
     void start_loop();
     void behind_loop();
+    bool start_unsaved(const Start& start);
+    void wait_for_state(Start& start);
     std::variant<Started, std::string> started(const Start& start);
     // Of a machine that can be suspended: null while another process has it.
     std::shared_ptr<store::SavedState> claim_state(const FunctionVersion& version, int milliseconds) const;
@@ -75,12 +85,14 @@ private:
     JailPlans plans_;
     const Done done_;
     SpareProcesses spares_;
+    UnsavedStates unsaved_;
     mutable std::mutex mutex_; // guards the following
     std::multiset<Digest> starting_from_;
     std::deque<Start> to_start_, to_examine_;
     std::vector<std::unique_ptr<FunctionProcess>> discarded_; // killed
     std::condition_variable start_wanted_, behind_wanted_;
     std::uint64_t ahead_bytes_ = 0;
+    bool saving_again_ = false;
     bool ending_ = false;
     std::thread starter_, behind_[2];
 };

@@ -53,7 +53,7 @@ WorkerPool::WorkerPool(store::Store& store, CacheService& cache, StorageService&
     : store_(store), logs_(logs), metrics_(metrics), finished_(std::move(finished)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), scheduler_(max_machines),
       room_(protocol::kMaxInline), outputs_(log_rate, [this](LogLine line) { logs_.add(std::move(line)); }),
-      manager_(store, cache, storages, std::move(jail), examinations,
+      manager_(store, cache, storages, logs, std::move(jail), examinations,
                [this](request::WorkerId worker, std::variant<ProcessManager::Started, std::string> result) {
                    Afterwards after;
                    {
@@ -255,7 +255,8 @@ void WorkerPool::carry_out(const request::StopWorker& stop, Actions&, Afterwards
     for (const Machine& machine : worker.machines)
         if (!machine->request)
             ::shutdown(machine->channel.get(), SHUT_WR);
-    worker.process->stop();
+    if (!worker.suspending)
+        worker.process->stop();
 }
 
 void WorkerPool::carry_out(const request::KillWorker& kill, Actions&, Afterwards& after) {
@@ -433,7 +434,7 @@ bool WorkerPool::quiet() const {
 
 WorkerPool::Sums WorkerPool::sums() const {
     const std::lock_guard lock(mutex_);
-    return {workers_.size(), scheduler_.machines()};
+    return {workers_.size() + manager_.unsaved().list().size(), scheduler_.machines()};
 }
 
 std::vector<VersionLive> WorkerPool::live() const {
@@ -473,6 +474,15 @@ std::vector<VersionLive> WorkerPool::live() const {
             one.machines =
                 static_cast<unsigned>(worker->version->facts().kept ? std::min<std::size_t>(1, machines) : machines);
         }
+    for (const auto& [version, pid] : manager_.unsaved().list()) {
+        VersionLive& one = all.emplace_back();
+        one.function = version->facts().function;
+        one.version = version->facts().version;
+        one.machine = version->facts().machine;
+        one.suspends = true;
+        one.state = "unsaved";
+        one.pid = pid;
+    }
     return all;
 }
 

@@ -29,6 +29,7 @@
 #include "src/daemon/process_manager.hpp"
 #include "src/daemon/request.hpp"
 #include "src/protocol/worker_messages.hpp"
+#include "tinykvm/base/error.hpp"
 
 namespace kvmserver::daemon {
 
@@ -58,6 +59,7 @@ struct RunningWorker {
     bool suspending = false;                  // it saves its machine's state, and ends
     tinykvm::UniqueFd suspend_to;             // the file for that
     bool suspended = false;                   // it has
+    bool went_on = false;                     // it could not before: what its machine keeps is saved nowhere
     std::shared_ptr<std::atomic<bool>> saved; // set once its state is; nobody may ask
     bool forgotten = false;                   // its version is no longer live, so that no state is kept
     std::shared_ptr<Outputs::Source> output;
@@ -176,6 +178,8 @@ private:
     };
     static Ending ending_of(const Worker& worker);
     void forget_state(const FunctionVersion& version);
+    tinykvm::UserError not_saved(const std::shared_ptr<FunctionVersion>& version);
+    bool save_unsaved(const std::shared_ptr<FunctionVersion>& version, unsigned& saved);
 
     // The mutex is held for all that follows, except for the threads' own functions.
     // worker_pool.cpp
@@ -220,6 +224,9 @@ private:
     void break_off(const Machine& machine, Afterwards& after);
     void on_gone(const Machine& machine, Afterwards& after);
     void on_exit(const Worker& worker, Afterwards& after);
+    void on_control(const Worker& worker, Afterwards& after);
+    void keep_unsaved(RunningWorker& worker);
+    void remove(const Worker& worker, bool as_wanted, Afterwards& after);
     void mark_output(RunningWorker& worker);
     void finish_output(RunningWorker& worker, Afterwards& after);
     void note(const FunctionVersion& version, std::string text, Afterwards& after);

@@ -20,11 +20,13 @@ constexpr std::chrono::seconds kToSave{60};
 
 // Asks it to save its machine's state before it ends.
 bool WorkerPool::save_state(RunningWorker& worker, Afterwards& after) {
-    if (!worker.state || !worker.ready || worker.broken || worker.version->retired_)
+    if (!worker.state || !(worker.ready || worker.went_on) || worker.broken || worker.version->retired_)
         return false;
     try {
         worker.suspend_to = worker.state->begin();
         worker.suspending = worker.process->suspend(worker.suspend_to.get());
+        if (worker.suspending)
+            watch(static_cast<std::uint64_t>(worker.id), worker.process->control_fd());
         not_later_than(now_ns() + kLookAtState);
     } catch (const HostError& error) {
         note(*worker.version, fmt::format("the state of its machine cannot be saved: {}", error.what()), after);
@@ -63,15 +65,39 @@ WorkerPool::Ending WorkerPool::ending_of(const Worker& worker) {
     return {worker, worker->saved};
 }
 
+// Of what was to be suspended before. False if some of it still cannot be.
+bool WorkerPool::save_unsaved(const std::shared_ptr<FunctionVersion>& version, unsigned& saved) {
+    bool all = true;
+    for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
+        if (!manager_.unsaved().has(*machine))
+            return;
+        const bool now = manager_.unsaved().save(*machine);
+        saved += now;
+        all = all && now;
+    });
+    return all;
+}
+
+UserError WorkerPool::not_saved(const std::shared_ptr<FunctionVersion>& version) {
+    bool kept = false;
+    for_each_machine(version, [&](const auto& machine) { kept |= manager_.unsaved().has(*machine); });
+    const std::string& name = version->facts().function;
+    return UserError(ExitCode::failure, fmt::format("the state of {} was not saved{}; see: kvmserver logs {}", name,
+                                                    kept ? ", and stays in memory" : "", name));
+}
+
 unsigned WorkerPool::suspend(const std::shared_ptr<FunctionVersion>& version) {
     constexpr std::chrono::seconds kPatience{60};
     std::vector<Ending> ending;
+    unsigned saved_now = 0;
+    const bool saved_all = save_unsaved(version, saved_now);
     Afterwards after;
     {
         const std::lock_guard lock(mutex_);
         for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
             for (const auto& [id, worker] : workers_)
-                if (worker->version == machine && worker->ready && (!worker->stopping || worker->suspending))
+                if (worker->version == machine && (worker->ready || worker->went_on) &&
+                    (!worker->stopping || worker->suspending))
                     ending.push_back(ending_of(worker));
             schedule([&](Time now, Actions& out) { scheduler_.rest(function_of(machine), now, out); }, after);
         });
@@ -84,10 +110,9 @@ unsigned WorkerPool::suspend(const std::shared_ptr<FunctionVersion>& version) {
         }))
         throw UserError(ExitCode::unreachable,
                         fmt::format("{} still has requests; it is suspended once they are done", name));
-    if (!std::ranges::all_of(ending, [](const Ending& each) { return each.saved->load(); }))
-        throw UserError(ExitCode::failure,
-                        fmt::format("the state of {} was not saved; see: kvmserver logs {}", name, name));
-    return static_cast<unsigned>(ending.size());
+    if (!saved_all || !std::ranges::all_of(ending, [](const Ending& each) { return each.saved->load(); }))
+        throw not_saved(version);
+    return static_cast<unsigned>(ending.size()) + saved_now;
 }
 
 void WorkerPool::resume(const std::shared_ptr<FunctionVersion>& version) {
@@ -110,7 +135,8 @@ void WorkerPool::hold(const std::shared_ptr<FunctionVersion>& version, std::chro
             for (const auto& [id, worker] : workers_)
                 if (worker->version == machine) {
                     all.push_back(ending_of(worker));
-                    if (machine->facts().suspends && worker->ready && (!worker->stopping || worker->suspending))
+                    if (machine->facts().suspends && (worker->ready || worker->went_on) &&
+                        (!worker->stopping || worker->suspending))
                         saving.push_back(all.back());
                 }
             schedule([&](Time now, Actions& out) { scheduler_.hold(function_of(machine), now, out); }, after);
@@ -138,7 +164,9 @@ void WorkerPool::hold(const std::shared_ptr<FunctionVersion>& version, std::chro
         in_time = gone_.wait_for(lock, patience, answered);
         has_ended = in_time && gone_.wait_for(lock, kToSave, ended);
     }
-    if (has_ended && std::ranges::all_of(saving, [](const Ending& each) { return each.saved->load(); }))
+    unsigned saved_now = 0;
+    if (has_ended && std::ranges::all_of(saving, [](const Ending& each) { return each.saved->load(); }) &&
+        save_unsaved(version, saved_now))
         return;
     release(version);
     if (!in_time)
@@ -146,8 +174,7 @@ void WorkerPool::hold(const std::shared_ptr<FunctionVersion>& version, std::chro
             ExitCode::unreachable,
             fmt::format("{} still has requests after {:.3g} s; it stays: --wait SECONDS allows for longer ones", name,
                         std::chrono::duration<double>(patience).count()));
-    throw UserError(ExitCode::failure,
-                    fmt::format("the state of {} was not saved; see: kvmserver logs {}", name, name));
+    throw not_saved(version);
 }
 
 void WorkerPool::release(const std::shared_ptr<FunctionVersion>& version) {
@@ -177,7 +204,10 @@ void WorkerPool::forward(const std::shared_ptr<FunctionVersion>& version, const 
 
 void WorkerPool::forget_states(const std::shared_ptr<FunctionVersion>& version) {
     if (version->facts().suspends)
-        for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) { forget_state(*machine); });
+        for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
+            manager_.unsaved().drop(*machine);
+            forget_state(*machine);
+        });
 }
 
 // What the machine of a version kept that is no longer live. If a process has it, that is done when it ends.

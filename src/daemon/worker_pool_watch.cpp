@@ -26,6 +26,7 @@ constexpr Time kShortestTick = 20 * kMillisecond, kLongestTick = kSecond;
 constexpr Time kLookEvery = 10 * kSecond;       // for functions that nobody refers to
 constexpr Time kEndPatience = 5 * kSecond;      // for workers to end when the daemon ends
 constexpr Time kSuspendPatience = 25 * kSecond; // longer, for those that save the state of a machine
+constexpr unsigned kMaxSaid = 16;               // messages of a machine before its worker's end
 constexpr Time kLastTick = 100 * kMillisecond;
 
 } // namespace
@@ -74,7 +75,11 @@ void WorkerPool::watch_loop() {
                 } else if (const auto machine = machines_.find(request::MachineId{id}); machine != machines_.end()) {
                     receive(Machine(machine->second), 1, after);
                 } else if (const auto worker = workers_.find(request::WorkerId{id}); worker != workers_.end()) {
-                    on_exit(Worker(worker->second), after);
+                    const Worker one = worker->second;
+                    if (one->suspending && one->process->running())
+                        on_control(one, after);
+                    else
+                        on_exit(one, after);
                 }
             }
             const Time now = now_ns();
@@ -146,6 +151,7 @@ void WorkerPool::started(request::WorkerId id, ProcessManager::Started process, 
     worker->snapshot = std::move(process.snapshot);
     worker->state = std::move(process.state);
     worker->state_bytes = process.state_bytes;
+    worker->went_on = process.unsaved;
     const FunctionVersion::Facts& facts = worker->version->facts();
     try {
         worker->output =
@@ -153,6 +159,8 @@ void WorkerPool::started(request::WorkerId id, ProcessManager::Started process, 
         watch(static_cast<std::uint64_t>(id), worker->process->pid_fd());
     } catch (const std::exception& error) {
         finish_output(*worker, after);
+        if (worker->went_on)
+            keep_unsaved(*worker);
         after.gone.push_back(std::move(worker));
         return start_failed(id, error.what(), after);
     }
@@ -289,7 +297,6 @@ void WorkerPool::on_gone(const Machine& machine, Afterwards& after) {
 }
 
 void WorkerPool::on_exit(const Worker& worker, Afterwards& after) {
-    constexpr unsigned kMaxSaid = 16; // messages of a machine before its worker's end
     for (const Machine& machine : std::vector<Machine>(worker->machines))
         receive(machine, kMaxSaid, after);
     FunctionVersion& version = *worker->version;
@@ -305,7 +312,50 @@ void WorkerPool::on_exit(const Worker& worker, Afterwards& after) {
         if (!worker->ready)
             note(version, fmt::format("cannot be restored: {}", *version.last_failure_), after);
     }
+    remove(worker, as_wanted, after);
+}
+
+// It says that it could not save its machine's state, or is ending.
+void WorkerPool::on_control(const Worker& worker, Afterwards& after) {
+    bool again = false;
+    const auto received = protocol::receive(worker->process->control_fd(), protocol::Wait::no, &again);
+    if (again)
+        return;
+    if (!received)
+        return unwatch(worker->process->control_fd());
+    for (const Machine& machine : std::vector<Machine>(worker->machines))
+        receive(machine, kMaxSaid, after); // that it has closed the channel
+    if (received->message.kind != protocol::Kind::unsaved || !worker->machines.empty()) {
+        worker->broken = true;
+        note(*worker->version, "its process violated the worker protocol and is killed", after);
+        return worker->process->kill();
+    }
+    finish_output(*worker, after);
+    worker->forgotten = worker->version->retired_;
+    remove(worker, true, after);
+    if (worker->forgotten || ending_)
+        return;
+    note(*worker->version,
+         fmt::format("the state of its machine was not saved, so its process keeps it: {}", worker->last_words), after);
+    keep_unsaved(*worker);
+}
+
+// In the same hold of the mutex as the worker's removal, so that its machine is always found in one of both places.
+void WorkerPool::keep_unsaved(RunningWorker& worker) {
+    worker.suspending = false;
+    worker.suspend_to.reset();
+    try {
+        worker.state->drop();    // what was written of it
+    } catch (const HostError&) { // the next try does that, too
+    }
+    manager_.add_unsaved({worker.version, std::move(worker.snapshot), std::move(worker.process),
+                          std::move(worker.state), worker.state_bytes});
+}
+
+void WorkerPool::remove(const Worker& worker, bool as_wanted, Afterwards& after) {
     unwatch(worker->process->pid_fd());
+    if (worker->suspending)
+        unwatch(worker->process->control_fd());
     for (const Machine& machine : worker->machines) {
         unwatch(machine->channel.get());
         machines_.erase(machine->id);

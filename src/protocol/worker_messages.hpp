@@ -13,7 +13,8 @@
 //
 // The process ends when its control socket is closed, a machine when its channel is. `suspend`, with an empty file,
 // comes in place of another channel: once all channels are closed, the process saves its machine's state in that file,
-// and ends with status 0 if it has.
+// and ends with status 0 if it has. If it could not, it says `unsaved` and keeps the machine in memory: it may be sent
+// channels again, or another `suspend`.
 //
 // Requests. A machine sends `ready` when it can take a request. It is then sent one `request` with the first bytes that
 // the program is to read. A request whose first bytes do not fit a message comes with a socket instead, and without
@@ -72,7 +73,8 @@ enum class Kind : std::uint8_t {
     ending,
     state,
     suspend,
-    storage
+    storage,
+    unsaved
 };
 
 // Prefix of an assignment's ceilings: the process reports what its snapshot claims above them.

@@ -127,6 +127,7 @@ public:
             storage_ = std::make_unique<StorageClient>(std::move(assignment_.storage), note_line);
             restored_.setup().env.neighbours = storage_.get();
         }
+        changed_ = restored_.changed();
         if (restored_.image()->listeners.empty())
             throw UserError(ExitCode::failure, assignment_.name + ": its program does not listen");
         if (assignment_.after_restore.empty()) // otherwise that request brings the environment
@@ -136,16 +137,9 @@ public:
 
     int run() {
         restored_.fill_behind([this] { fail(static_cast<int>(ExitCode::bad_snapshot)); });
-        std::thread kept;
-        if (assignment_.kept) {
-            kept_ = make_kept();
-            kept = std::thread([this] { serve_kept(); });
-        }
+        if (assignment_.kept)
+            return run_kept();
         while (auto channel = next_channel()) {
-            if (kept_) {
-                kept_->add(std::move(*channel));
-                continue;
-            }
             join(false);
             machines_.emplace_back();
             Thread& machine = machines_.back();
@@ -162,14 +156,6 @@ public:
             for (const Thread& machine : machines_) // wake those that wait for a request
                 ::shutdown(machine.channel.get(), SHUT_RD);
         join(true);
-        if (kept_ && StopSignal::instance().requested())
-            kept_->stop();
-        else if (kept_)
-            kept_->end();
-        if (kept.joinable())
-            kept.join();
-        if (suspend_to_ && code_ == 0)
-            run_machine([this] { suspend(); });
         return code_;
     }
 
@@ -244,13 +230,42 @@ private:
         }
     }
 
-    std::unique_ptr<KeptMachine> make_kept() {
-        auto machine =
+    // One machine, for as long as its state cannot be saved when that is wanted.
+    int run_kept() {
+        make_kept(begin_);
+        for (;;) {
+            std::thread thread;
+            while (auto channel = next_channel()) {
+                if (!kept_)
+                    make_kept(host_mono_ns());
+                if (!thread.joinable())
+                    thread = std::thread([this] { serve_kept(); });
+                kept_->add(std::move(*channel));
+            }
+            if (kept_ && StopSignal::instance().requested())
+                kept_->stop();
+            else if (kept_)
+                kept_->end();
+            if (thread.joinable())
+                thread.join();
+            bool saved = false;
+            if (suspend_to_ && code_ == 0)
+                run_machine([&] { saved = suspend(); });
+            if (!suspend_to_ || saved || code_ != 0)
+                return code_;
+            suspend_to_.reset();
+            protocol::Message message;
+            message.kind = protocol::Kind::unsaved;
+            protocol::send(options_.control.get(), message); // if the daemon has gone, the next receive() tells it
+        }
+    }
+
+    void make_kept(std::uint64_t begin) {
+        kept_ =
             std::make_unique<KeptMachine>(restored_.setup(), restored_.image(), assignment_.name, assignment_.suspends,
-                                          ChannelConnections::First{begin_, restored_.hot_bytes()}, ports());
+                                          ChannelConnections::First{begin, restored_.hot_bytes()}, ports());
         if (options_.on_machine)
             options_.on_machine(assignment_.name, assignment_.environment);
-        return machine;
     }
 
     // Ends the process if a machine cannot go on.
@@ -274,13 +289,30 @@ private:
         });
     }
 
-    void suspend() {
+    // Whether the state is saved. Otherwise the machine can go on, unless fail() was called.
+    bool suspend() {
         restored_.stop_filling();
-        auto machine = kept_->take_quiet();
-        if (!machine)
-            return fail(1);
-        save_state(restored_.setup(), std::move(*machine), restored_.image()->image, suspend_to_.get(), base_,
-                   restored_.changed());
+        std::shared_ptr<MachineImage> image;
+        if (kept_) {
+            bool ended = false;
+            auto machine = kept_->take_quiet(ended);
+            if (ended)
+                fail(1);
+            if (!machine)
+                return false;
+            image = image_of(std::move(*machine), restored_.image()->image, changed_);
+            machine.reset();
+            kept_.reset();
+        }
+        try {
+            save_state(restored_.setup(), image ? *image : *restored_.image(), suspend_to_.get(), base_, changed_);
+            return true;
+        } catch (const HostError& error) { // such as a disk that is full
+            note_line(error.what());
+        }
+        if (image)
+            restored_.replace_image(std::move(image));
+        return false;
     }
 
     void serve(Thread& machine) {
@@ -333,6 +365,7 @@ private:
     Assignment assignment_;
     Digest base_;                            // of saved states
     UniqueFd suspend_to_;                    // the file for its state, once that is wanted
+    std::vector<Frame> changed_;             // since the snapshot, as far as image() has it
     std::unique_ptr<StorageClient> storage_; // null: it has none
     Restored restored_;
     WorkerStats stats_;

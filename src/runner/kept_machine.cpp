@@ -72,12 +72,20 @@ bool KeptMachine::serve() {
     return end == LoopEnd::requested;
 }
 
-std::unique_ptr<Machine> KeptMachine::take_quiet() {
+std::unique_ptr<Machine> KeptMachine::take_quiet(bool& ended) {
     constexpr double kSeconds = 5;
     stop_.clear();
-    if (settle(*machine_, loop_, kSeconds))
+    ended = false;
+    const LoopEnd end = run_until_quiet(*machine_, loop_, kSeconds);
+    if (end == LoopEnd::quiescent)
         return std::move(machine_);
-    note_line(fmt::format("{}: it does not wait for connections, so its state cannot be saved", name_));
+    ended = end == LoopEnd::stopped;
+    if (ended)
+        fail(end);
+    else
+        note_line(fmt::format("{}: it does not wait for connections, so its state cannot be saved", name_));
+    const std::lock_guard lock(mutex_);
+    ending_ = false;
     return nullptr;
 }
 

@@ -32,8 +32,9 @@ public:
     // printed.
     bool serve();
     // After serve() has returned true: the machine, once it waits for connections and has none, and no longer belongs
-    // to this object. Null if it does not get there within a few seconds; a line was printed.
-    std::unique_ptr<tinykvm::Machine> take_quiet();
+    // to this object. Null if it does not get there within a few seconds; a line was printed, and serve() may be called
+    // again unless `ended`.
+    std::unique_ptr<tinykvm::Machine> take_quiet(bool& ended);
 
 private:
     struct Channel {

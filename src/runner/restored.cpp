@@ -132,6 +132,11 @@ void Restored::fill_behind(std::function<void()> on_damage) {
     });
 }
 
+void Restored::replace_image(std::shared_ptr<MachineImage> image) {
+    image_ = std::move(image);
+    make_lazy(*image_, *memory_, setup_->env.kind.pvm_entry, loader_->end_of(first_chunks_));
+}
+
 // Waits; returns whether the background thread is to go on.
 bool Restored::wait(int ms) {
     pollfd stopped{stopper_.fd(), POLLIN, 0};

@@ -54,6 +54,9 @@ public:
     bool damaged() const { return damaged_; }
     // One line for each variable of Options::env that did not fit (set_late_env) and that the program will not see.
     const std::vector<std::string>& env_problems() const { return env_problems_; }
+    // Takes `image`, a later one with the same memory, in place of the image. After stop_filling(), and while there are
+    // no machines. Those of this image are not reset.
+    void replace_image(std::shared_ptr<tinykvm::MachineImage> image);
     // Frames whose bytes differ from the snapshot since ImageChange::apply().
     const std::vector<tinykvm::Frame>& changed() const { return changed_; }
     std::uint64_t hot_bytes() const { return hot_bytes_; } // bytes in memory before the first request

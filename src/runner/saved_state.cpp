@@ -32,19 +32,23 @@ std::shared_ptr<MachineImage> resume_state(const Setup& setup, const MachineImag
     return resumed;
 }
 
-std::uint64_t save_state(const Setup& setup, Machine&& machine, std::shared_ptr<Image> memory, int file,
-                         const Digest& base, std::vector<Frame> changed) {
+std::shared_ptr<MachineImage> image_of(Machine&& machine, std::shared_ptr<Image> memory, std::vector<Frame>& changed) {
     // As after a hook (capture/after_restore.cpp).
     const bool moved = machine.entropy_may_have_moved();
     auto regions = machine.image().entropy;
-    const auto merged = std::move(machine).merge_into(std::move(memory), &changed);
+    auto merged = std::move(machine).merge_into(std::move(memory), &changed);
     if (moved)
         find_random_state(*merged, "");
     else
         merged->entropy = std::move(regions);
+    return merged;
+}
+
+std::uint64_t save_state(const Setup& setup, const MachineImage& image, int file, const Digest& base,
+                         std::vector<Frame> changed) {
     std::ranges::sort(changed);
     changed.erase(std::unique(changed.begin(), changed.end()), changed.end());
-    return write_state(file, base, to_state(*merged, setup.env, setup.program), merged->image->bytes(), changed,
+    return write_state(file, base, to_state(image, setup.env, setup.program), image.image->bytes(), changed,
                        "save the state of a machine");
 }
 

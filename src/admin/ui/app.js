@@ -144,7 +144,7 @@ function showTiles() {
   ], 'tile', 'b', 'span');
 }
 
-const stateOf = (name) => ['failing', 'starting', 'ready', 'stopping', 'suspended'].find((one) => liveOf(name).some((each) => each.state === one)) ?? 'idle';
+const stateOf = (name) => ['failing', 'unsaved', 'starting', 'ready', 'stopping', 'suspended'].find((one) => liveOf(name).some((each) => each.state === one)) ?? 'idle';
 
 function makeRow() {
   const item = make('li');

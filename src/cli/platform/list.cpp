@@ -49,7 +49,7 @@ void sort_by(std::vector<json>& functions, const std::string& key) {
 // What a daemon knows of functions.
 struct Running {
     bool known = false; // there is a daemon, and it tells
-    std::set<std::string> failing, suspended, ready;
+    std::set<std::string> failing, unsaved, suspended, ready;
     std::map<std::pair<std::string, std::uint64_t>, std::uint64_t> requests; // by function and version
 };
 
@@ -61,6 +61,7 @@ Running running(Connection& platform, const std::string& after, const std::strin
             platform.call("GET", fmt::format("/v1/live?running=1&after={}&until={}", encoded(after), encoded(until)));
         for (const json& one : reply.at("live"))
             (one.at("state") == "failing"     ? running.failing
+             : one.at("state") == "unsaved"   ? running.unsaved
              : one.at("state") == "suspended" ? running.suspended
                                               : running.ready)
                 .insert(one.at("function"));
@@ -73,7 +74,7 @@ Running running(Connection& platform, const std::string& after, const std::strin
 }
 
 struct State {
-    std::string word;                      // failing, suspended, ready, or idle without a live version
+    std::string word;                      // failing, unsaved, suspended, ready, or idle without a live version
     std::optional<std::uint64_t> requests; // of live versions; known by a daemon
 };
 
@@ -82,6 +83,8 @@ State state_of(const json& function, const Running& running) {
     State state{.word = function.at("live").empty() ? "idle" : "ready", .requests = {}};
     if (running.failing.contains(name))
         state.word = "failing";
+    else if (running.unsaved.contains(name))
+        state.word = "unsaved";
     else if (running.suspended.contains(name) && !running.ready.contains(name))
         state.word = "suspended";
     for (const json& live : function.at("live"))

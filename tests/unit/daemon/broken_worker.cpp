@@ -118,6 +118,7 @@ bool perform(Act what, std::vector<Channel>& channels, std::uint8_t number, std:
     case Act::print: return write_all_of(STDOUT_FILENO, bytes), true;
     case Act::complain: return write_all_of(STDERR_FILENO, bytes), true;
     case Act::flood: return channel.fd && (flood(channel.fd.get(), {bytes.begin(), bytes.end()}), true);
+    case Act::tell: return send_bytes(kControl, bytes, false);
     case Act::no_control: return ::close(kControl) == 0;
     case Act::exit: ::_exit(first);
     case Act::die:

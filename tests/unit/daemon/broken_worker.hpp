@@ -26,6 +26,7 @@ enum class Act : std::uint8_t {
     print,      // the bytes, to stdout
     complain,   // the same, to stderr
     flood,      // from now on: the bytes as a message over the channel, as fast as it can
+    tell,       // the bytes, as a message over the control socket
     no_control, // closes the control socket
     exit,       // with the first byte as status
     die,        // by the signal that the first byte says

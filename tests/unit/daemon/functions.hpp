@@ -88,13 +88,14 @@ struct Functions {
                examinations, [](const Request&) {}) {}
 
     // A version of a function that nothing is known of yet.
-    std::shared_ptr<FunctionVersion> add(unsigned max = 2, unsigned queue = 4) {
+    std::shared_ptr<FunctionVersion> add(unsigned max = 2, unsigned queue = 4, bool suspends = false) {
         FunctionVersion::Facts facts;
         facts.version = ++versions_;
         facts.function = "f" + std::to_string(facts.version);
         facts.snapshot = hold.digest();
         facts.max = max;
         facts.queue = queue;
+        facts.kept = facts.suspends = suspends;
         facts.idle_ns = 3600ull * 1'000'000'000;
         auto version = std::make_shared<FunctionVersion>(facts);
         pool.adopt(version);

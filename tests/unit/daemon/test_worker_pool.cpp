@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <functional>
 #include <future>
 
 #include "tests/catch.hpp"
@@ -43,6 +44,15 @@ void say(Worker& worker, Kind kind, std::string_view bytes = {}, bool ready = fa
     std::vector<std::uint8_t> all(begin, begin + sizeof message);
     all.insert(all.end(), bytes.begin(), bytes.end());
     REQUIRE(worker.act(Act::send, 0, all));
+}
+
+std::string complaint(const std::function<void()>& action) {
+    try {
+        action();
+    } catch (const std::exception& error) {
+        return error.what();
+    }
+    return "";
 }
 
 } // namespace
@@ -176,4 +186,56 @@ TEST_CASE("a reply that says that its machine is clean gets that the next reques
     CHECK(second->reply() == "two");
     while (!functions.pool.quiet())
         ::poll(nullptr, 0, 1);
+}
+
+TEST_CASE("a worker that says that a state is unsaved, and still has a machine, is ended") {
+    Functions functions(0);
+    const auto version = functions.add(2, 4, true);
+    const auto first = functions.ask(version);
+    const auto worker = ready_worker(functions);
+    take_request(*worker);
+    say(*worker, Kind::reply, "hello", true);
+    REQUIRE(first->answered(kLong));
+    Message unsaved;
+    unsaved.kind = Kind::unsaved;
+    REQUIRE(worker->act_with(Act::tell, 0, unsaved)); // nobody has asked yet
+    CHECK(complaint([&] { functions.pool.suspend(version); }).find("was not saved") != std::string::npos);
+    CHECK_FALSE(worker->act(Act::assigned)); // it is gone
+    CHECK(functions.pool.live().empty());
+}
+
+TEST_CASE("a worker whose state is unsaved serves the next request") {
+    Functions functions(0);
+    const auto version = functions.add(2, 4, true);
+    const auto first = functions.ask(version);
+    const auto worker = ready_worker(functions);
+    take_request(*worker);
+    say(*worker, Kind::reply, "hello", true);
+    REQUIRE(first->answered(kLong));
+    auto suspended = std::async(std::launch::async, [&] { functions.pool.suspend(version); });
+    while (functions.pool.live().front().state != "stopping")
+        ::poll(nullptr, 0, 1);
+    REQUIRE(worker->act(Act::close));
+    Message unsaved;
+    unsaved.kind = Kind::unsaved;
+    REQUIRE(worker->act_with(Act::tell, 0, unsaved));
+    CHECK(complaint([&] { suspended.get(); }).find("was not saved, and stays in memory") != std::string::npos);
+    REQUIRE(functions.pool.live().size() == 1);
+    CHECK(functions.pool.live().front().state == "unsaved");
+
+    const auto second = functions.ask(version);
+    while (!worker->act(Act::machine) && !worker->gone())
+        ::poll(nullptr, 0, 1);
+    REQUIRE(worker->act_with(Act::send, 1, Message{}));
+    while (!worker->act(Act::request, 1) && !worker->gone())
+        ::poll(nullptr, 0, 1);
+    Message reply;
+    reply.kind = Kind::reply;
+    REQUIRE(worker->act_with(Act::send, 1, reply));
+    CHECK(second->answered(kLong));
+
+    // Its version is no longer wanted: neither is what it keeps.
+    functions.pool.retire(version, WorkerPool::States::are_forgotten);
+    const std::uint8_t kill = SIGKILL;
+    worker->act_with(Act::die, 0, kill);
 }
