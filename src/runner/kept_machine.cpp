@@ -61,6 +61,7 @@ void KeptMachine::end() {
 void KeptMachine::stop() { stop_.request(); }
 
 bool KeptMachine::serve() {
+    failing_ = false;
     cpu_ns_ = thread_cpu_ns();
     EventLoop::Until until;
     until.accepting = true;

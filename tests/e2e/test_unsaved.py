@@ -1,6 +1,8 @@
 """A machine whose state cannot be saved, for want of room on the disk, stays in memory and goes on from there."""
 import contextlib
+import json
 import os
+import shutil
 import signal
 import subprocess
 
@@ -11,7 +13,6 @@ from test_kept import KEPT, keeps, live, logged, node  # noqa: F401: fixtures
 from test_migrate import Side, deploy
 from test_suspend import IDLE, SUSPENDED, SUSPENDS, states, suspended
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system for the states")
 UNSAVED = "so its process keeps it"
 NOT_LONG = SUSPENDS.replace(IDLE, "1h")
 
@@ -39,6 +40,8 @@ class Disk:
 
 @pytest.fixture
 def disk(store):
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a small file system for the states")
     disk = Disk(store.path / "states")
     yield disk
     disk.close()
@@ -167,6 +170,7 @@ def test_its_process_is_killed(disk, keeps, store, serve) -> None:
     counts(daemon, 1)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system for the states")
 def test_it_is_not_migrated(folder) -> None:
     """What is in memory is newer than what is saved."""
     sides = []
@@ -189,3 +193,51 @@ def test_it_is_not_migrated(folder) -> None:
         disk.free()
         assert here.migrate(there).status == 0
         counts(there.daemon, 4)
+
+
+SPINS = """
+import http.server, sys, threading
+count, busy = 0, threading.Event()
+
+def spin():
+    while busy.is_set():
+        pass
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        global count
+        count += 1
+        if self.path == "/spin":
+            busy.set()
+            threading.Thread(target=spin, daemon=True).start()
+        elif self.path == "/calm":
+            busy.clear()
+        body = str(count).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def test_a_program_that_does_not_wait(store, serve, tmp_path) -> None:
+    python = shutil.which("python3", path="/usr/bin")
+    folder = tmp_path / "spins"
+    folder.mkdir()
+    (folder / "spins.py").write_text(SPINS)
+    (folder / "kvmserver.toml").write_text(
+        f"allow-all = true\n[run]\nprogram = {json.dumps(python)}\nargs = [\"spins.py\", \"{harness.free_port()}\"]\n"
+        f"[function]\nname = \"spins\"\n{KEPT}{NOT_LONG}")
+    daemon = serve()
+    store.ok("deploy", folder, "-q")
+    assert daemon.text("spins", "/spin") == "1"
+    for number in (2, 3):
+        refused = store("suspend", "spins")
+        assert refused.status == 1 and "stays in memory" in refused.err, refused
+        assert logged(store, "spins", "it does not wait for connections, so its state cannot be saved")
+        assert daemon.text("spins", "/count") == str(number)
+    assert daemon.text("spins", "/calm") == "4"
+    assert store.ok("suspend", "spins") == "spins: 1 machine suspended"
+    assert daemon.text("spins", "/count") == "5"
