@@ -19,7 +19,7 @@ using namespace tinykvm;
 namespace {
 
 constexpr std::chrono::seconds kToSaveAgain{60};
-constexpr std::chrono::seconds kFirstPause{10}, kLongestPause{600};
+constexpr std::chrono::seconds kFirstTryAgain{10}, kLastTryAgain{600};
 constexpr int kLookAtFileMs = 100;
 
 // What a process prints while nobody reads it would fill its pipe.
@@ -35,8 +35,8 @@ void UnsavedStates::add(UnsavedState one) {
     std::string id = one.version->state_id();
     const pid_t pid = one.process->pid();
     auto entry = std::make_shared<Entry>(std::move(one), pid);
-    entry->pause = kFirstPause;
-    entry->due = std::chrono::steady_clock::now() + kFirstPause;
+    entry->pause = kFirstTryAgain;
+    entry->due = std::chrono::steady_clock::now() + kFirstTryAgain;
     const std::lock_guard lock(mutex_);
     entries_.insert_or_assign(std::move(id), std::move(entry));
 }
@@ -138,13 +138,13 @@ void UnsavedStates::save_if(const std::function<bool(const Entry&)>& chosen) {
     for (const auto& [id, entry] : all)
         if (!save(id, entry)) {
             const std::lock_guard lock(mutex_);
-            entry->pause = std::min(2 * entry->pause, kLongestPause);
+            entry->pause = std::min(2 * entry->pause, kLastTryAgain);
             entry->due = std::chrono::steady_clock::now() + entry->pause;
         }
 }
 
 std::chrono::steady_clock::time_point UnsavedStates::next_try() const {
-    auto next = std::chrono::steady_clock::now() + kLongestPause;
+    auto next = std::chrono::steady_clock::now() + kLastTryAgain;
     const std::lock_guard lock(mutex_);
     for (const auto& [id, entry] : entries_)
         next = std::min(next, entry->due);

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sys/types.h>
@@ -59,12 +60,13 @@ public:
 
 private:
     struct Entry {
+        Entry(UnsavedState with, pid_t of) : one(std::move(with)), pid(of) {}
         UnsavedState one;
         const pid_t pid;
         std::mutex saving;    // held by whoever saves it, or takes it out
         bool dropped = false; // guarded by the other mutex, as are:
         std::chrono::steady_clock::time_point due;
-        std::chrono::seconds pause; // before it was due
+        std::chrono::seconds pause{}; // before it was due
     };
     using Place = std::shared_ptr<Entry>;
     Place find(const FunctionVersion& version) const;
