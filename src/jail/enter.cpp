@@ -150,7 +150,7 @@ Jail::Jail(Mode mode, Namespaces namespaces) : mode_(mode), namespaces_(namespac
         system_calls_ = std::async(std::launch::async, [] { return SystemCalls(false); });
     } else { // the process waits for an assignment anyway
         std::promise<SystemCalls> made;
-        made.set_value(SystemCalls(spawned));
+        made.set_value(spawned ? SystemCalls::given() : SystemCalls(false));
         system_calls_ = made.get_future();
     }
     drop_unneeded_rights();

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "src/jail/system_calls.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::jail {
@@ -139,6 +140,11 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 
 Spawned spawn(const Program& program, Mode mode) {
     auto given = program.given;
+    if (mode != Mode::off) {
+        static const UniqueFd filter = SystemCalls::to_give();
+        if (filter)
+            given.emplace_back(filter.get(), SystemCalls::kGiven);
+    }
     const auto copies = lift(given);
     const auto argv = pointers(program.words), environment = pointers(program.environment);
     Start start{program.executable.c_str(), argv.data(), environment.data(), &given, program.group, {}, {}, {}};

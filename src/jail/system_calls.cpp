@@ -77,6 +77,16 @@ scmp_arg_cmp masked(unsigned argument, scmp_datum_t mask, scmp_datum_t value) {
 
 constexpr scmp_datum_t kIoctlType = 0xff00, kSocketIoctls = 0x8900;
 
+std::vector<sock_filter> read_program(int file) {
+    struct stat info {};
+    if (::fstat(file, &info) != 0)
+        return {};
+    std::vector<sock_filter> program(static_cast<std::size_t>(info.st_size) / sizeof(sock_filter));
+    if (::pread(file, program.data(), program.size() * sizeof(sock_filter), 0) != info.st_size)
+        return {};
+    return program;
+}
+
 struct Closer {
     void operator()(void* filter) const { ::seccomp_release(filter); }
 };
@@ -98,13 +108,9 @@ public:
             ::seccomp_attr_set(filter_.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS) != 0)
             return {};
         const tinykvm::UniqueFd file(::memfd_create("kvmserver-filter", MFD_CLOEXEC));
-        struct stat info {};
-        if (!file || ::seccomp_export_bpf(filter_.get(), file.get()) != 0 || ::fstat(file.get(), &info) != 0)
+        if (!file || ::seccomp_export_bpf(filter_.get(), file.get()) != 0)
             return {};
-        std::vector<sock_filter> made(static_cast<std::size_t>(info.st_size) / sizeof(sock_filter));
-        if (::pread(file.get(), made.data(), made.size() * sizeof(sock_filter), 0) != info.st_size)
-            return {};
-        return made;
+        return read_program(file.get());
     }
 
 private:
@@ -163,7 +169,28 @@ std::vector<sock_filter> of_process(bool alone) {
     return filter.program();
 }
 
+constexpr int kSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+
 } // namespace
+
+tinykvm::UniqueFd SystemCalls::to_give() {
+    const SystemCalls calls(true);
+    const std::size_t bytes = calls.program_.size() * sizeof(sock_filter);
+    tinykvm::UniqueFd file(::memfd_create("kvmserver-filter", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (bytes == 0 || !file || ::write(file.get(), calls.program_.data(), bytes) != static_cast<ssize_t>(bytes) ||
+        ::fcntl(file.get(), F_ADD_SEALS, kSeals) != 0)
+        return {};
+    return file;
+}
+
+SystemCalls SystemCalls::given() {
+    // Anything else there, such as what an ordinary user began us with, has no such seals.
+    if (const int seals = ::fcntl(kGiven, F_GET_SEALS); seals < 0 || (seals & kSeals) != kSeals)
+        return SystemCalls(true);
+    const tinykvm::UniqueFd file(kGiven);
+    auto program = read_program(file.get());
+    return program.empty() ? SystemCalls(true) : SystemCalls(std::move(program));
+}
 
 SystemCalls::SystemCalls(bool alone) : program_(of_process(alone)) {
     ::malloc_trim(0); // return half a megabyte of temporary memory
