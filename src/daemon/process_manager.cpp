@@ -32,7 +32,8 @@ ProcessManager::~ProcessManager() { end(); }
 void ProcessManager::start(request::WorkerId worker, std::shared_ptr<const FunctionVersion> version,
                            const Digest& snapshot, bool report_excess) {
     const std::lock_guard lock(mutex_);
-    to_start_.push_back({worker, std::move(version), snapshot, report_excess});
+    Start one{worker, std::move(version), snapshot, report_excess};
+    to_start_.push(tenant_of(one), std::move(one));
     starting_from_.insert(snapshot);
     start_wanted_.notify_one();
 }
@@ -73,9 +74,9 @@ void ProcessManager::end() {
     starter_.join();
     for (std::thread& thread : behind_)
         thread.join();
-    for (const auto* left : {&to_start_, &to_examine_})
-        for (const Start& start : *left)
-            done_(start.worker, "the server ends");
+    for (auto* const left : {&to_start_, &to_examine_})
+        while (!left->empty())
+            done_(left->pop().worker, "the server ends");
     unsaved_.end();
 }
 
@@ -96,8 +97,7 @@ void ProcessManager::start_loop() {
         }
         if (ending_)
             return;
-        Start start = to_start_.front();
-        to_start_.pop_front();
+        Start start = to_start_.pop();
         lock.unlock();
         const bool went_on = start_unsaved(start);
         lock.lock();
@@ -110,7 +110,7 @@ void ProcessManager::start_loop() {
         const bool must_wait =
             start.version->facts().suspends && !start.state && (!start.waited || unsaved_.has(*start.version));
         if (must_wait || (!start.examined && !plans_.knows(start.snapshot))) {
-            to_examine_.push_back(std::move(start));
+            to_examine_.push(tenant_of(start), std::move(start));
             behind_wanted_.notify_one();
             continue;
         }
@@ -223,8 +223,7 @@ void ProcessManager::behind_loop() {
             lock.lock();
             continue;
         }
-        Start start = to_examine_.front();
-        to_examine_.pop_front();
+        Start start = to_examine_.pop();
         lock.unlock();
         try {
             plans_.plan_for(store::StoredSnapshot(store_, start.snapshot), {});
@@ -235,7 +234,7 @@ void ProcessManager::behind_loop() {
         start.waited = true;
         lock.lock();
         start.examined = true;
-        to_start_.push_back(std::move(start));
+        to_start_.push(tenant_of(start), std::move(start));
         start_wanted_.notify_one();
     }
 }

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -13,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "src/daemon/fair_queue.hpp"
 #include "src/daemon/function_process.hpp"
 #include "src/daemon/jail_plans.hpp"
 #include "src/daemon/request.hpp"
@@ -71,6 +71,7 @@ private:
         bool waited = false;   // for another process that has the state of its machine
         std::shared_ptr<store::SavedState> state{};
     };
+    static const std::string& tenant_of(const Start& start) { return start.version->facts().given->tenant; }
     void start_loop();
     void behind_loop();
     bool start_unsaved(const Start& start);
@@ -88,7 +89,7 @@ private:
     UnsavedStates unsaved_;
     mutable std::mutex mutex_; // guards the following
     std::multiset<Digest> starting_from_;
-    std::deque<Start> to_start_, to_examine_;
+    FairQueue<Start> to_start_, to_examine_;                  // by tenant
     std::vector<std::unique_ptr<FunctionProcess>> discarded_; // killed
     std::condition_variable start_wanted_, behind_wanted_;
     std::uint64_t ahead_bytes_ = 0;

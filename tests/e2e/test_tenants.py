@@ -6,6 +6,8 @@ import http.client
 import json
 import os
 import pathlib
+import selectors
+import socket
 import time
 
 import admin
@@ -534,3 +536,24 @@ def test_memory_is_shared_within_a_tenant_only(folder, snapshots, program, optio
             lines = pathlib.Path(f"/proc/{pid}/maps").read_text().splitlines()
             mapped = [line.split()[-1].rpartition("/")[2] for line in lines if f" {cache}" in line]
             assert all(file.startswith(f"{owner}-" if owner else "") and ("-" in file) == bool(owner) for file in mapped), mapped
+
+
+def test_who_asks_for_much_at_once_is_not_served_first(world) -> None:
+    """Sixty functions that have no process wait for one; then one of another tenant does."""
+    names = [world.fresh() for _ in range(60)] + ["victim-late"]
+    for name in names:
+        owner, data = (world.victim, world.snap) if name == "victim-late" else (world.mallory, world.mine)
+        assert world.deploy(name, data, owner).status == 201
+    answered: list[str] = []
+    with selectors.DefaultSelector() as waiting:
+        for name in names:
+            client = socket.create_connection(("127.0.0.1", world.daemon.port))
+            client.sendall(f"GET / HTTP/1.1\r\nHost: {name}.localhost\r\nConnection: close\r\n\r\n".encode())
+            waiting.register(client, selectors.EVENT_READ, name)
+        while waiting.get_map():
+            for key, _ in waiting.select(harness.PATIENCE):
+                assert key.fileobj.recv(12) == b"HTTP/1.1 200"
+                answered.append(key.data)
+                waiting.unregister(key.fileobj)
+                key.fileobj.close()
+    assert answered.index("victim-late") < 45, answered
