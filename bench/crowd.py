@@ -73,6 +73,7 @@ def cold(options, folder):
     try:
         platform.serve("--idle", "3")
         ask_all(platform.port, ["c0", "n1"])
+        time.sleep(10)  # the snapshots are compressed behind their deploy
         for _ in range(options.rounds):
             while serving.functions(platform.daemon.pid):
                 time.sleep(0.2)
