@@ -18,7 +18,7 @@ using namespace tinykvm;
 
 namespace {
 
-constexpr std::chrono::seconds kToSaveAgain{60};
+constexpr std::chrono::seconds kToSaveAgain{60}, kToEnd{20};
 constexpr std::chrono::seconds kFirstTryAgain{10}, kLastTryAgain{600};
 constexpr int kLookAtFileMs = 100;
 
@@ -116,27 +116,24 @@ bool UnsavedStates::save(const FunctionVersion& version) {
 }
 
 void UnsavedStates::end() {
-    save_if([](const Entry&) { return true; });
+    save_those(Time::max(), std::chrono::steady_clock::now() + kToEnd);
     const std::lock_guard lock(mutex_);
     for (const auto& [id, entry] : entries_)
         note(*entry, "the server ends, and what its machine kept since its state was last saved is lost");
 }
 
-void UnsavedStates::save_those_due() {
-    const auto now = std::chrono::steady_clock::now();
-    save_if([now](const Entry& entry) { return entry.due <= now; });
-}
+void UnsavedStates::save_those_due() { save_those(std::chrono::steady_clock::now(), Time::max()); }
 
-void UnsavedStates::save_if(const std::function<bool(const Entry&)>& chosen) {
+void UnsavedStates::save_those(Time due, Time until) {
     std::map<std::string, Place> all;
     {
         const std::lock_guard lock(mutex_);
         for (const auto& each : entries_)
-            if (chosen(*each.second))
+            if (each.second->due <= due)
                 all.insert(each);
     }
     for (const auto& [id, entry] : all)
-        if (!save(id, entry)) {
+        if (std::chrono::steady_clock::now() < until && !save(id, entry)) {
             const std::lock_guard lock(mutex_);
             entry->pause = std::min(2 * entry->pause, kLastTryAgain);
             entry->due = std::chrono::steady_clock::now() + entry->pause;

@@ -3,7 +3,6 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -44,7 +43,7 @@ public:
     bool has(const FunctionVersion& version) const; // also while it is being saved
     // Tries to save it, which ends its process. Waits for that. False if it could not be; true if there is none.
     bool save(const FunctionVersion& version);
-    void end(); // tries each a last time, and tells what is lost
+    void end(); // tries each a last time, for 20 s in all, and tells what is lost
     // Those that fail again are due later and later.
     void save_those_due();
     std::chrono::steady_clock::time_point next_try() const; // when one is due; far away if there is none
@@ -70,7 +69,8 @@ private:
     };
     using Place = std::shared_ptr<Entry>;
     Place find(const FunctionVersion& version) const;
-    void save_if(const std::function<bool(const Entry&)>& chosen);
+    using Time = std::chrono::steady_clock::time_point;
+    void save_those(Time due, Time until);
     bool save(const std::string& id, const Place& entry);
     bool ask(Entry& entry);
     bool is_in(const std::string& id, const Place& entry) const; // the mutex is held

@@ -59,7 +59,8 @@ struct RunningWorker {
     bool suspending = false;                  // it saves its machine's state, and ends
     tinykvm::UniqueFd suspend_to;             // the file for that
     bool suspended = false;                   // it has
-    bool went_on = false;                     // it could not before: what its machine keeps is saved nowhere
+    bool keeps = false;                       // it could not, and keeps the machine in memory
+    bool went_on = false;                     // it kept it before: what the machine has is saved nowhere
     std::shared_ptr<std::atomic<bool>> saved; // set once its state is; nobody may ask
     bool forgotten = false;                   // its version is no longer live, so that no state is kept
     std::shared_ptr<Outputs::Source> output;

@@ -332,15 +332,14 @@ void WorkerPool::on_control(const Worker& worker, Afterwards& after) {
     }
     finish_output(*worker, after);
     worker->forgotten = worker->version->retired_;
+    worker->keeps = !worker->forgotten && !ending_;
+    if (worker->keeps)
+        note(*worker->version,
+             fmt::format("the state of its machine was not saved, so its process keeps it: {}", worker->last_words),
+             after);
     remove(worker, true, after);
-    if (worker->forgotten || ending_)
-        return;
-    note(*worker->version,
-         fmt::format("the state of its machine was not saved, so its process keeps it: {}", worker->last_words), after);
-    keep_unsaved(*worker);
 }
 
-// In the same hold of the mutex as the worker's removal, so that its machine is always found in one of both places.
 void WorkerPool::keep_unsaved(RunningWorker& worker) {
     worker.suspending = false;
     worker.suspend_to.reset();
@@ -362,6 +361,8 @@ void WorkerPool::remove(const Worker& worker, bool as_wanted, Afterwards& after)
         machine->worker = nullptr;
     }
     workers_.erase(worker->id);
+    if (worker->keeps) // in the same hold of the mutex: its machine is always found in one of both places
+        keep_unsaved(*worker);
     schedule([&](Time now, Actions& out) { scheduler_.worker_exited(worker->id, as_wanted, now, out); }, after);
     after.gone.push_back(worker);
     not_later_than(now_ns()); // when to retry

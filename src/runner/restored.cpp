@@ -134,7 +134,10 @@ void Restored::fill_behind(std::function<void()> on_damage) {
 
 void Restored::replace_image(std::shared_ptr<MachineImage> image) {
     image_ = std::move(image);
-    make_lazy(*image_, *memory_, setup_->env.kind.pvm_entry, loader_->end_of(first_chunks_));
+    memory_->set_large(nullptr); // of an earlier image: this one has none
+    // Nothing is shared or copied ahead: by now any frame may be in a part of the image.
+    constexpr Frame kNoneIsHot = 0;
+    make_lazy(*image_, *memory_, setup_->env.kind.pvm_entry, kNoneIsHot);
 }
 
 // Waits; returns whether the background thread is to go on.

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 
 import harness
 import pytest
@@ -90,6 +91,30 @@ def test_node_goes_on(disk, store, serve, node) -> None:
     disk.free()
     suspended(daemon, store, "probe")
     counts(daemon, 7, function="probe")
+
+
+def test_node_goes_on_from_copies_and_large_pages(disk, store, serve, node) -> None:
+    """A process whose memory is mapped from the daemon's cache, as that of all but the first is."""
+    cache = store.folder / "cache"
+    daemon = serve(env={"XDG_CACHE_HOME": str(cache)})
+    store.deploy_probe(node, "probe", settings=KEPT + NOT_LONG)
+    counts(daemon, 1, function="probe")
+
+    def complete() -> bool:
+        """There is a large page, they come last, and nothing came for a second."""
+        copies = [path.stat() for path in cache.rglob("*.pages")]
+        return any(copy.st_size // 4096 == 512 for copy in copies) and max(copy.st_mtime for copy in copies) < time.time() - 1
+
+    harness.wait_until(complete, "copies are kept")
+    store.ok("env", "set", "probe", "A=b")  # in a process of its own
+    counts(daemon, 1, function="probe")
+    for round in range(1, 5):
+        disk.fill()
+        assert store("suspend", "probe").status == 1
+        disk.free()
+        counts(daemon, 2 * round, 2 * round + 1, function="probe")
+    assert store.ok("suspend", "probe") == "probe: 1 machine suspended"
+    counts(daemon, 10, function="probe")
 
 
 def test_by_command(disk, keeps, store, serve) -> None:
