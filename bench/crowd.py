@@ -7,9 +7,9 @@ cold    --functions different functions, half of functions/c-epoll and half of n
         are asked at once, each over a connection of its own. Printed: when half of them and all of them are answered,
         and how many failed. Before the first round their snapshots have been served once, so that the page cache of
         the store is as it is on a machine that has run for a while; --rounds times.
-crowd   p50 and p99 of a warm C function, by wrk with 8 connections, in turns: without others, with --idle connections that have
-        sent nothing since one request, and with --slow more that send one byte of a request each second. Each turn takes
-        5 s; the turns follow each other --rounds times. Printed: medians, and the ratio to those without.
+crowd   p50 and p99 of a warm C function, by wrk with 8 connections, in turns: without others, with --idle connections
+        that have sent nothing since one request, and with --slow more that send one byte of a request each second. Each
+        turn takes 5 s; the turns follow each other --rounds times. Printed: medians, and the ratio to those without.
 
 Needs build/ (scripts/build.sh, scripts/functions.sh) and, for the connections, a hard limit of open files above
 the number of connections.

@@ -1,6 +1,5 @@
 // A queue in which each owner has its turn: one who asks for very much delays only himself.
 #pragma once
-#include <cstddef>
 #include <deque>
 #include <list>
 #include <string>
@@ -17,14 +16,12 @@ public:
         if (mine.empty())
             turns_.push_back(owner);
         mine.push_back(std::move(item));
-        ++size_;
     }
     // The first of the owner whose turn it is. There must be one.
     T pop() {
         const auto mine = items_.find(turns_.front());
         T item = std::move(mine->second.front());
         mine->second.pop_front();
-        --size_;
         if (mine->second.empty()) {
             items_.erase(mine);
             turns_.pop_front();
@@ -33,13 +30,11 @@ public:
         }
         return item;
     }
-    bool empty() const { return size_ == 0; }
-    std::size_t size() const { return size_; }
+    bool empty() const { return turns_.empty(); }
 
 private:
     std::unordered_map<std::string, std::deque<T>> items_; // none is empty
     std::list<std::string> turns_;                         // owners that have items
-    std::size_t size_ = 0;
 };
 
 } // namespace kvmserver::daemon

@@ -150,11 +150,7 @@ def test_what_was_saved_before_stays_until_it_is_replaced(disk, keeps, store, se
 
 def test_the_daemon_ends(disk, keeps, store, serve) -> None:
     """It tries once more, whether there is room by then or not."""
-    daemon = serve()
-    assert keeps(settings=NOT_LONG).status == 0
-    counts(daemon, 1, 2)
-    disk.fill()
-    assert store("suspend", "keeps").status == 1
+    daemon, _ = in_memory(disk, keeps, store, serve)
     disk.free()
     assert daemon.stop().status == 0
     daemon = serve()
@@ -168,26 +164,27 @@ def test_the_daemon_ends(disk, keeps, store, serve) -> None:
     counts(daemon, 3)
 
 
-@pytest.mark.parametrize("change", [("env", "set", "keeps", "COLOUR=red"), ("delete", "keeps", "--yes")])
-def test_nobody_wants_it_any_longer(disk, keeps, store, serve, change) -> None:
+def in_memory(disk, keeps, store, serve) -> tuple:
+    """A daemon, and the process of a function that has counted to two and could not be suspended."""
     daemon = serve()
     assert keeps(settings=NOT_LONG).status == 0
     counts(daemon, 1, 2)
     disk.fill()
     assert store("suspend", "keeps").status == 1
     (pid,) = daemon.processes()["keeps v1"]
+    return daemon, pid
+
+
+@pytest.mark.parametrize("change", [("env", "set", "keeps", "COLOUR=red"), ("delete", "keeps", "--yes")])
+def test_nobody_wants_it_any_longer(disk, keeps, store, serve, change) -> None:
+    _, pid = in_memory(disk, keeps, store, serve)
     store.ok(*change)
     harness.wait_until(lambda: gone(pid), "its process has ended")
     assert not states(store)
 
 
 def test_its_process_is_killed(disk, keeps, store, serve) -> None:
-    daemon = serve()
-    assert keeps(settings=NOT_LONG).status == 0
-    counts(daemon, 1, 2)
-    disk.fill()
-    assert store("suspend", "keeps").status == 1
-    (pid,) = daemon.processes()["keeps v1"]
+    daemon, pid = in_memory(disk, keeps, store, serve)
     os.kill(pid, signal.SIGKILL)
     assert store("suspend", "keeps").status == 1
     assert logged(store, "keeps", "is lost: its process has ended")

@@ -46,6 +46,22 @@ void say(Worker& worker, Kind kind, std::string_view bytes = {}, bool ready = fa
     REQUIRE(worker.act(Act::send, 0, all));
 }
 
+Message message_of(Kind kind) {
+    Message message;
+    message.kind = kind;
+    return message;
+}
+
+// Whose first request is over.
+std::shared_ptr<Worker> worker_that_answered(Functions& functions, const std::shared_ptr<FunctionVersion>& version) {
+    const auto first = functions.ask(version);
+    auto worker = ready_worker(functions);
+    take_request(*worker);
+    say(*worker, Kind::reply, "hello", true);
+    REQUIRE(first->answered(kLong));
+    return worker;
+}
+
 std::string complaint(const std::function<void()>& action) {
     try {
         action();
@@ -191,14 +207,8 @@ TEST_CASE("a reply that says that its machine is clean gets that the next reques
 TEST_CASE("a worker that says that a state is unsaved, and still has a machine, is ended") {
     Functions functions(0);
     const auto version = functions.add(2, 4, true);
-    const auto first = functions.ask(version);
-    const auto worker = ready_worker(functions);
-    take_request(*worker);
-    say(*worker, Kind::reply, "hello", true);
-    REQUIRE(first->answered(kLong));
-    Message unsaved;
-    unsaved.kind = Kind::unsaved;
-    REQUIRE(worker->act_with(Act::tell, 0, unsaved)); // nobody has asked yet
+    const auto worker = worker_that_answered(functions, version);
+    REQUIRE(worker->act_with(Act::tell, 0, message_of(Kind::unsaved))); // nobody has asked yet
     CHECK(complaint([&] { functions.pool.suspend(version); }).find("was not saved") != std::string::npos);
     CHECK_FALSE(worker->act(Act::assigned)); // it is gone
     CHECK(functions.pool.live().empty());
@@ -207,18 +217,12 @@ TEST_CASE("a worker that says that a state is unsaved, and still has a machine, 
 TEST_CASE("a worker whose state is unsaved serves the next request") {
     Functions functions(0);
     const auto version = functions.add(2, 4, true);
-    const auto first = functions.ask(version);
-    const auto worker = ready_worker(functions);
-    take_request(*worker);
-    say(*worker, Kind::reply, "hello", true);
-    REQUIRE(first->answered(kLong));
+    const auto worker = worker_that_answered(functions, version);
     auto suspended = std::async(std::launch::async, [&] { functions.pool.suspend(version); });
     while (functions.pool.live().front().state != "stopping")
         ::poll(nullptr, 0, 1);
     REQUIRE(worker->act(Act::close));
-    Message unsaved;
-    unsaved.kind = Kind::unsaved;
-    REQUIRE(worker->act_with(Act::tell, 0, unsaved));
+    REQUIRE(worker->act_with(Act::tell, 0, message_of(Kind::unsaved)));
     CHECK(complaint([&] { suspended.get(); }).find("was not saved, and stays in memory") != std::string::npos);
     REQUIRE(functions.pool.live().size() == 1);
     CHECK(functions.pool.live().front().state == "unsaved");
@@ -229,9 +233,7 @@ TEST_CASE("a worker whose state is unsaved serves the next request") {
     REQUIRE(worker->act_with(Act::send, 1, Message{}));
     while (!worker->act(Act::request, 1) && !worker->gone())
         ::poll(nullptr, 0, 1);
-    Message reply;
-    reply.kind = Kind::reply;
-    REQUIRE(worker->act_with(Act::send, 1, reply));
+    REQUIRE(worker->act_with(Act::send, 1, message_of(Kind::reply)));
     CHECK(second->answered(kLong));
 
     // Its version is no longer wanted: neither is what it keeps.
