@@ -1,4 +1,5 @@
 // State, resets, threads, and functions of the host.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -140,7 +141,11 @@ TEST_CASE("functions of the host") {
     });
     const auto ask = image().function<long(unsigned, long, long, long, long, long)>("ask");
     CHECK(*machine.call(ask, 3u, 1, 2, 3, 4, 5) == 54321);
-    CHECK(machine.call(ask, 3u, 1, 2, 3, 4, 5).exits() == 2);
+    // A tick of the host that falls into a call is an exit more; a busy host makes calls long, but not each of them.
+    std::uint64_t fewest = machine.call(ask, 3u, 1, 2, 3, 4, 5).exits();
+    for (int i = 0; i < 200 && fewest > 2; ++i)
+        fewest = std::min(fewest, machine.call(ask, 3u, 1, 2, 3, 4, 5).exits());
+    CHECK(fewest == 2);
     CHECK(*machine.call(image().function<int(unsigned)>("exchange"), 4u) == 1);
     CHECK(*machine.call(ask, 5u, 0, 0, 0, 0, 0) == -38);
     machine.on(3, nullptr);
