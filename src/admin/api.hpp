@@ -8,6 +8,7 @@
 #include <semaphore>
 #include <string>
 
+#include "src/admin/arriving_states.hpp"
 #include "src/admin/migrations.hpp"
 #include "src/admin/principal.hpp"
 #include "src/admin/request.hpp"
@@ -84,6 +85,7 @@ public:
     // Limits trials of new versions: each is a process with a machine.
     std::counting_semaphore<>& trials() { return trials_; }
     Migrations& migrations() { return migrations_; }
+    ArrivingStates& arriving_states() { return arriving_states_; }
     std::mutex& deploys() { return deploys_; } // held while totals are counted and a version is added
 
 private:
@@ -99,6 +101,7 @@ private:
     std::counting_semaphore<> trials_{2};
     store::CheckedChunks checked_chunks_;
     std::mutex deploys_;
+    ArrivingStates arriving_states_;
     Migrations migrations_; // its thread uses the members above
 };
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "src/admin/arrive.hpp"
+#include "src/admin/arriving_states.hpp"
 #include "src/admin/handlers.hpp"
 #include "src/daemon/control.hpp"
 #include "src/store/errors.hpp"
@@ -21,12 +22,13 @@ void require_pending(Call& call, const std::string& name, std::uint64_t version)
             fmt::format("{} v{} is {}: only one that is on its way gets a state", name, version, name_of(info.state)));
 }
 
-// Returns how many bytes it was.
-std::uint64_t receive(Call& call, int file, const Digest& wanted) {
+// Adds what arrives to the file, and returns once it is on the disk.
+void receive(Call& call, ArrivingState& into, const Digest& wanted) {
+    const int file = into.file.get();
     tinykvm::IoBuffer buffer(256u << 10);
     Sha256 sum;
     constexpr std::uint64_t kBeginWriting = 4u << 20;
-    std::uint64_t bytes = 0, begun = 0;
+    std::uint64_t bytes = into.bytes, begun = bytes;
     while (const std::size_t count = call.exchange.read(buffer)) {
         const std::span part(buffer.data(), count);
         sum.update(part);
@@ -42,7 +44,26 @@ std::uint64_t receive(Call& call, int file, const Digest& wanted) {
         throw Refused(422, "digest-mismatch", "the state that arrived has another SHA-256", "send it again");
     if (::fdatasync(file) != 0)
         tinykvm::throw_errno("sync the state of a machine");
-    return bytes;
+    into.bytes = bytes;
+}
+
+// The one that goes on at byte `from`.
+ArrivingState state_from(Call& call, const ArrivingStates::Of& of, std::uint64_t from) {
+    auto kept = call.api.arriving_states().take(of);
+    if (from == 0) {
+        kept.reset();
+        store::SavedState state = call.api.control().saved_state(of.function, of.version, of.machine);
+        tinykvm::UniqueFd file = state.begin();
+        return {std::move(state), std::move(file), 0};
+    }
+    if (kept && kept->bytes == from)
+        return *std::move(kept);
+    const std::uint64_t bytes = kept ? kept->bytes : 0;
+    if (kept)
+        kept->state.drop();
+    throw store::Conflict(fmt::format("of the state of machine {} {} bytes have arrived, not {}: send it from its "
+                                      "beginning",
+                                      of.machine, bytes, from));
 }
 
 } // namespace
@@ -62,16 +83,20 @@ void put_version_state(Call& call) {
     call.api.uploads().require_room(call.store(), call.who, number_from(length, "Content-Length"));
     if (machine > UINT32_MAX)
         throw store::BadValue("the query's machine is too large");
-    store::SavedState state = call.api.control().saved_state(name, version, static_cast<unsigned>(machine));
-    const tinykvm::UniqueFd file = state.begin();
-    std::uint64_t bytes = 0;
+    const bool more = call.query_flag("more");
+    const ArrivingStates::Of of{name, version, static_cast<unsigned>(machine)};
+    ArrivingState arriving = state_from(call, of, call.query_number("from").value_or(0));
     try {
-        bytes = receive(call, file.get(), wanted);
-        state.commit();
+        receive(call, arriving, wanted);
+        if (!more)
+            arriving.state.commit();
     } catch (...) {
-        state.drop();
+        arriving.state.drop();
         throw;
     }
+    const std::uint64_t bytes = arriving.bytes;
+    if (more)
+        call.api.arriving_states().keep(of, std::move(arriving));
     call.reply(200, {{"name", name}, {"version", version}, {"machine", machine}, {"bytes", bytes}});
 }
 
@@ -91,8 +116,10 @@ void forget_arrived(Call& call, const std::string& name, std::uint64_t version) 
     daemon::Control* const control = call.api.options().control;
     if (!control || store::Functions(call.store()).version(name, version).state != store::VersionState::pending)
         return;
-    for (unsigned machine = control->states(name, version); machine > 0; --machine)
+    for (unsigned machine = control->states(name, version); machine > 0; --machine) {
+        call.api.arriving_states().take({name, version, machine});
         control->saved_state(name, version, machine).forget();
+    }
 }
 
 } // namespace kvmserver::admin

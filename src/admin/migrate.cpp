@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/time.h>
 
 #include <chrono>
@@ -15,6 +14,7 @@
 
 #include "src/admin/handlers.hpp"
 #include "src/admin/migrations.hpp"
+#include "src/admin/state_sender.hpp"
 #include "src/daemon/control.hpp"
 #include "src/daemon/function_settings.hpp"
 #include "src/http/tls.hpp"
@@ -24,8 +24,6 @@
 #include "src/store/functions/served.hpp"
 #include "src/store/snapshots/stored_snapshot.hpp"
 #include "tinykvm/base/error.hpp"
-#include "tinykvm/base/io_buffer.hpp"
-#include "tinykvm/base/read.hpp"
 
 namespace kvmserver::admin {
 namespace {
@@ -112,6 +110,9 @@ public:
         send_snapshot();
         try {
             send_version();
+            states_.emplace(control_, there_, StateSender::From{name_, version_.number, machines_}, moved_.version);
+            states_->send_ahead(wanted_.patience);
+            state_bytes_ahead_ = states_->bytes();
             leave();
         } catch (...) { // it stays here
             give_up();
@@ -141,9 +142,11 @@ public:
                 {"machines", machines_},
                 {"snapshot_bytes", uploaded_.bytes},
                 {"snapshot_bytes_sent", uploaded_.sent_bytes},
-                {"state_bytes", state_bytes_},
+                {"state_bytes", states_->bytes()},
+                {"state_bytes_ahead", state_bytes_ahead_},
                 {"timing_ms",
-                 {{"held", ms_between(held_at_, end)},
+                 {{"ahead", states_->longest_wait().count()},
+                  {"held", ms_between(held_at_, end)},
                   {"save", ms_between(held_at_, saved_at_)},
                   {"send", ms_between(saved_at_, sent_at_)},
                   {"take_over", ms_between(sent_at_, end)}}}};
@@ -247,51 +250,9 @@ private:
         control_.hold(name_, version_.number, wanted_.patience);
         held_ = true;
         saved_at_ = Clock::now();
-        for (unsigned machine = 1; machine <= machines_; ++machine)
-            send_state(machine);
+        states_->send_rest();
         sent_at_ = Clock::now();
         call_.functions().move(name_, version_.number, moved_, etag_);
-    }
-
-    void send_state(unsigned machine) {
-        const store::SavedState state = control_.saved_state(name_, version_.number, machine);
-        const tinykvm::UniqueFd file = state.open();
-        if (!file)
-            return; // it has never been saved: it begins from its snapshot, there as well
-        struct stat facts {};
-        if (::fstat(file.get(), &facts) != 0)
-            tinykvm::throw_errno("read the state of a machine");
-        const auto bytes = static_cast<std::uint64_t>(facts.st_size);
-        const auto read = [&](std::uint64_t at, std::span<std::byte> into) {
-            const std::size_t count = tinykvm::read_at(file.get(), at, into, "read the state of a machine");
-            if (count == 0 && at < bytes)
-                throw tinykvm::HostError(EIO, "read the state of a machine");
-            return count;
-        };
-        Sha256 sum;
-        tinykvm::IoBuffer buffer(1u << 20);
-        for (std::uint64_t at = 0; at < bytes;) {
-            const std::size_t count = read(at, buffer);
-            sum.update(std::span(buffer.data(), count));
-            at += count;
-        }
-        std::uint64_t at = 0;
-        const remote::Reply reply = there_.ask(
-            {.method = "PUT",
-             .target = target(
-                 fmt::format("/versions/{}/state?machine={}&sha256={}", moved_.version, machine, sum.finish().hex())),
-             .source =
-                 [&](char* into, std::size_t most) {
-                     const std::size_t count =
-                         read(at, std::as_writable_bytes(std::span(into, std::min<std::uint64_t>(most, bytes - at))));
-                     at += count;
-                     return count;
-                 },
-             .body_bytes = bytes,
-             .transfer = true});
-        if (reply.status >= 400)
-            remote::throw_problem(reply, there_.shown());
-        state_bytes_ += bytes;
     }
 
     void give_up() noexcept {
@@ -319,7 +280,8 @@ private:
     unsigned machines_ = 0; // with states
     store::Moved moved_;
     remote::Uploaded uploaded_;
-    std::uint64_t state_bytes_ = 0;
+    std::optional<StateSender> states_;
+    std::uint64_t state_bytes_ahead_ = 0; // of those sent while it served
     bool held_ = false;
     TakenOver taken_over_ = TakenOver::unknown;
     Clock::time_point held_at_, saved_at_, sent_at_;

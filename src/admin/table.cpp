@@ -92,7 +92,7 @@ constexpr Endpoint kEndpoints[] = {
      {.id = "migrate", .body = "Destination", .replies = {{200, "Migrated"}},
       .problems = {"not-serving", "conflict", "changed", "timed-out"}}},
     {"PUT", "/v1/functions/{name}/versions/{version}/state", Of::function, kScopeDeploy, put_version_state,
-     "what a machine kept that comes from another daemon", {.id = "put_version_state", .query = {"machine", "sha256"},
+     "what a machine kept that comes from another daemon", {.id = "put_version_state", .query = {"machine", "sha256", "from", "more"},
       .body = "Bytes", .replies = {{200, "StateTaken"}}, .problems = {"not-serving", "conflict", "digest-mismatch",
         "upload-quota", "uploads-full"}}},
     {"POST", "/v1/functions/{name}/versions/{version}/take-over", Of::function, kScopeDeploy, take_over,

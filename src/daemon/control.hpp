@@ -78,6 +78,16 @@ struct InvokeReply {
     std::string problem_code, problem_detail, problem_hint;
 };
 
+// A state that is being saved while its machine goes on.
+struct Checkpoint {
+    unsigned machine = 1;
+    tinykvm::UniqueFd file;
+    tinykvm::UniqueFd done; // of its process: a message comes once the file holds the state, or the end if it never will
+    // Waits for that. How long the state is: later ones may follow it in the file. Nothing if the file never holds it, or
+    // not within a minute.
+    std::optional<std::uint64_t> wait() const;
+};
+
 class Measurements; // measurements.hpp
 
 class Control {
@@ -109,7 +119,11 @@ public:
     // of machines that can be suspended are saved when this returns. Throws store::Conflict if another is live, and
     // UserError if its requests do not end in time, or if a state could not be saved; requests do not wait then.
     virtual void hold(const std::string& function, std::uint64_t version, std::chrono::milliseconds patience) = 0;
-    // Ends that: requests that wait are served here, unless forward() has been called.
+    // Machines that can be suspended go on, after a moment in which requests to them wait, and their states are saved
+    // meanwhile; those that run do. What hold() saves is then added to that. Throws as hold() does.
+    virtual std::vector<Checkpoint> checkpoint(const std::string& function, std::uint64_t version,
+                                               std::chrono::milliseconds patience) = 0;
+    // Ends a hold(): requests that wait are served here, unless forward() has been called.
     virtual void release(const std::string& function) = 0;
     // After Functions::move(): requests that wait, and later ones, go to the other daemon.
     virtual void forward(const std::string& function, const store::Moved& moved) = 0;

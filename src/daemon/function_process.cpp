@@ -132,6 +132,12 @@ bool FunctionProcess::suspend(int file) {
     return protocol::send(control_.get(), message, file);
 }
 
+bool FunctionProcess::checkpoint(int file, int done) {
+    protocol::Message message;
+    message.kind = protocol::Kind::checkpoint;
+    return protocol::send(control_.get(), message, file) && protocol::send(control_.get(), message, done);
+}
+
 bool FunctionProcess::running() const {
     pollfd ended{pid_fd_.get(), POLLIN, 0};
     return ::poll(&ended, 1, 0) == 0;

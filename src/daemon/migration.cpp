@@ -1,9 +1,11 @@
 // The daemon's part of a migration: the side that a function leaves, and the states of its machines on both sides.
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <chrono>
 
 #include "src/daemon/service.hpp"
+#include "src/protocol/worker_messages.hpp"
 #include "src/store/errors.hpp"
 
 namespace kvmserver::daemon {
@@ -22,6 +24,22 @@ void Service::hold(const std::string& function, std::uint64_t version, std::chro
     pool_.hold(one, patience);
     const std::lock_guard lock(held_mutex_);
     held_[function] = one;
+}
+
+std::optional<std::uint64_t> Checkpoint::wait() const {
+    constexpr int kPatienceMs = 60'000;
+    pollfd told{done.get(), POLLIN, 0};
+    if (::poll(&told, 1, kPatienceMs) <= 0)
+        return std::nullopt;
+    const auto received = protocol::receive(done.get(), protocol::Wait::no);
+    if (!received || received->message.kind != protocol::Kind::checkpoint)
+        return std::nullopt;
+    return received->message.state_bytes;
+}
+
+std::vector<Checkpoint> Service::checkpoint(const std::string& function, std::uint64_t version,
+                                            std::chrono::milliseconds patience) {
+    return pool_.checkpoint(only_live(function, version), patience);
 }
 
 std::shared_ptr<FunctionVersion> Service::elsewhere(const Destination& destination) const {

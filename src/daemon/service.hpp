@@ -57,6 +57,8 @@ public:
     void hold(const std::string& function, std::uint64_t version, std::chrono::milliseconds patience) override;
     // migration.cpp, as is:
     void release(const std::string& function) override;
+    std::vector<Checkpoint> checkpoint(const std::string& function, std::uint64_t version,
+                                       std::chrono::milliseconds patience) override;
     void forward(const std::string& function, const store::Moved& moved) override;
     store::SavedState saved_state(const std::string& function, std::uint64_t version, unsigned machine) override;
     unsigned states(const std::string& function, std::uint64_t version) override;

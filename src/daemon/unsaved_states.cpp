@@ -179,7 +179,7 @@ bool UnsavedStates::save(const std::string& id, const Place& entry) {
 // Asks its process to save it. The process has ended then, unless it could not.
 bool UnsavedStates::ask(Entry& entry) {
     UnsavedState& one = entry.one;
-    const UniqueFd file = one.state->begin();
+    const UniqueFd file = one.state->begin(one.state_bytes);
     if (!one.process->suspend(file.get()))
         throw_errno("ask its process");
     const auto until = std::chrono::steady_clock::now() + kToSaveAgain;
@@ -189,7 +189,7 @@ bool UnsavedStates::ask(Entry& entry) {
         ::poll(fds, 2, kLookAtFileMs);
         struct stat info {};
         const bool sound =
-            ::fstat(file.get(), &info) == 0 && static_cast<std::uint64_t>(info.st_size) <= one.state_bytes;
+            ::fstat(file.get(), &info) == 0 && static_cast<std::uint64_t>(info.st_size) <= 2 * one.state_bytes;
         bool dropped = false;
         {
             const std::lock_guard lock(mutex_);

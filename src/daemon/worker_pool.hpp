@@ -59,6 +59,8 @@ struct RunningWorker {
     bool suspending = false;                  // it saves its machine's state, and ends
     tinykvm::UniqueFd suspend_to;             // the file for that
     bool suspended = false;                   // it has
+    tinykvm::UniqueFd checkpoint_done;        // it goes on meanwhile, and tells here; until it is asked
+    bool checkpoint = false;                  // it was asked for that
     bool keeps = false;                       // it could not, and keeps the machine in memory
     bool went_on = false;                     // it kept it before: what the machine has is saved nowhere
     std::shared_ptr<std::atomic<bool>> saved; // set once its state is; nobody may ask
@@ -119,6 +121,9 @@ public:
     // not be saved: requests do not wait then.
     void hold(const std::shared_ptr<FunctionVersion>& version, std::chrono::milliseconds patience);
     void release(const std::shared_ptr<FunctionVersion>& version);
+    // Control::checkpoint().
+    std::vector<Checkpoint> checkpoint(const std::shared_ptr<FunctionVersion>& version,
+                                       std::chrono::milliseconds patience);
     // Requests that wait, and all that still come for it, go to the other daemon.
     void forward(const std::shared_ptr<FunctionVersion>& version, const store::Moved& moved);
 
@@ -178,6 +183,13 @@ private:
         std::shared_ptr<std::atomic<bool>> saved;
     };
     static Ending ending_of(const Worker& worker);
+    bool can_save(const RunningWorker& worker) const; // the mutex is held
+    Checkpoint prepare_checkpoint(RunningWorker& worker);
+    enum class HoldEnd { held, has_requests, does_not_end };
+    HoldEnd await_held(const std::shared_ptr<FunctionVersion>& version, const std::vector<Ending>& ending,
+                       std::chrono::milliseconds patience);
+    static tinykvm::UserError has_requests(const std::shared_ptr<FunctionVersion>& version,
+                                           std::chrono::milliseconds patience);
     void forget_state(const FunctionVersion& version);
     tinykvm::UserError not_saved(const std::shared_ptr<FunctionVersion>& version);
     bool save_unsaved(const std::shared_ptr<FunctionVersion>& version, unsigned& saved);

@@ -1,5 +1,7 @@
 // Machines that keep their state are saved, and go on from there.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -18,13 +20,23 @@ constexpr Time kLookAtState = 100'000'000; // see check_states()
 constexpr std::chrono::seconds kToSave{60};
 } // namespace
 
-// Asks it to save its machine's state before it ends.
+bool WorkerPool::can_save(const RunningWorker& worker) const {
+    return worker.state && (worker.ready || worker.went_on) && !worker.broken && !worker.version->retired_;
+}
+
+// Asks it to save its machine's state before it ends, or before it goes on.
 bool WorkerPool::save_state(RunningWorker& worker, Afterwards& after) {
-    if (!worker.state || !(worker.ready || worker.went_on) || worker.broken || worker.version->retired_)
+    if (!can_save(worker))
         return false;
     try {
-        worker.suspend_to = worker.state->begin();
-        worker.suspending = worker.process->suspend(worker.suspend_to.get());
+        worker.checkpoint = bool(worker.checkpoint_done);
+        if (worker.checkpoint) {
+            const UniqueFd done = std::move(worker.checkpoint_done);
+            worker.suspending = worker.process->checkpoint(worker.suspend_to.get(), done.get());
+        } else {
+            worker.suspend_to = worker.state->begin(worker.state_bytes);
+            worker.suspending = worker.process->suspend(worker.suspend_to.get());
+        }
         if (worker.suspending)
             watch(static_cast<std::uint64_t>(worker.id), worker.process->control_fd());
         not_later_than(now_ns() + kLookAtState);
@@ -145,9 +157,19 @@ void WorkerPool::hold(const std::shared_ptr<FunctionVersion>& version, std::chro
     do_afterwards(std::move(after));
     if (!version->facts().suspends)
         return;
-    const std::string name = version->facts().function;
+    const HoldEnd end = await_held(version, all, patience);
+    unsigned saved_now = 0;
+    if (end == HoldEnd::held && std::ranges::all_of(saving, [](const Ending& each) { return each.saved->load(); }) &&
+        save_unsaved(version, saved_now))
+        return;
+    release(version);
+    throw end == HoldEnd::has_requests ? has_requests(version, patience) : not_saved(version);
+}
+
+WorkerPool::HoldEnd WorkerPool::await_held(const std::shared_ptr<FunctionVersion>& version,
+                                           const std::vector<Ending>& ending, std::chrono::milliseconds patience) {
     const auto ended = [&] {
-        bool none = std::ranges::all_of(all, [](const Ending& each) { return each.worker.expired(); });
+        bool none = std::ranges::all_of(ending, [](const Ending& each) { return each.worker.expired(); });
         for_each_machine(version, [&](const auto& machine) { none &= !scheduler_.has_worker(function_of(machine)); });
         return none;
     };
@@ -158,23 +180,63 @@ void WorkerPool::hold(const std::shared_ptr<FunctionVersion>& version, std::chro
         });
         return requests == 0;
     };
-    bool in_time = false, has_ended = false;
+    std::unique_lock lock(mutex_);
+    if (!gone_.wait_for(lock, patience, answered))
+        return HoldEnd::has_requests;
+    return gone_.wait_for(lock, kToSave, ended) ? HoldEnd::held : HoldEnd::does_not_end;
+}
+
+UserError WorkerPool::has_requests(const std::shared_ptr<FunctionVersion>& version,
+                                   std::chrono::milliseconds patience) {
+    return UserError(ExitCode::unreachable,
+                     fmt::format("{} still has requests after {:.3g} s; it stays: --wait SECONDS allows for longer ones",
+                                 version->facts().function, std::chrono::duration<double>(patience).count()));
+}
+
+Checkpoint WorkerPool::prepare_checkpoint(RunningWorker& worker) {
+    UniqueFd to = worker.state->begin(worker.state_bytes);
+    UniqueFd file(::fcntl(to.get(), F_DUPFD_CLOEXEC, 0));
+    if (!file)
+        throw_errno("open the state of a machine");
+    auto [ours, theirs] = protocol::make_pair();
+    worker.suspend_to = std::move(to);
+    worker.checkpoint_done = std::move(theirs);
+    return {worker.version->facts().machine, std::move(file), std::move(ours)};
+}
+
+std::vector<Checkpoint> WorkerPool::checkpoint(const std::shared_ptr<FunctionVersion>& version,
+                                               std::chrono::milliseconds patience) {
+    std::vector<Checkpoint> saving;
+    std::vector<Ending> ending;
+    Afterwards after;
     {
-        std::unique_lock lock(mutex_);
-        in_time = gone_.wait_for(lock, patience, answered);
-        has_ended = in_time && gone_.wait_for(lock, kToSave, ended);
+        const std::lock_guard lock(mutex_);
+        for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
+            for (const auto& [id, worker] : workers_) {
+                if (worker->version != machine || !can_save(*worker) || worker->stopping)
+                    continue;
+                try {
+                    saving.push_back(prepare_checkpoint(*worker));
+                    ending.push_back(ending_of(worker));
+                } catch (const HostError& error) { // such as no descriptors: it is saved in hold() only
+                    note(*machine, fmt::format("the state of its machine cannot be saved ahead: {}", error.what()),
+                         after);
+                }
+            }
+        });
+        if (saving.empty())
+            return {};
+        for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
+            schedule([&](Time now, Actions& out) { scheduler_.hold(function_of(machine), now, out); }, after);
+        });
     }
-    unsigned saved_now = 0;
-    if (has_ended && std::ranges::all_of(saving, [](const Ending& each) { return each.saved->load(); }) &&
-        save_unsaved(version, saved_now))
-        return;
+    do_afterwards(std::move(after));
+    const HoldEnd end = await_held(version, ending, patience);
     release(version);
-    if (!in_time)
-        throw UserError(
-            ExitCode::unreachable,
-            fmt::format("{} still has requests after {:.3g} s; it stays: --wait SECONDS allows for longer ones", name,
-                        std::chrono::duration<double>(patience).count()));
-    throw not_saved(version);
+    resume(version); // their processes have them
+    if (end == HoldEnd::has_requests)
+        throw has_requests(version, patience);
+    return saving;
 }
 
 void WorkerPool::release(const std::shared_ptr<FunctionVersion>& version) {

@@ -115,7 +115,7 @@ void WorkerPool::check_states(Time now) {
         next_tick_ = std::min(next_tick_, now + kLastTick);
         struct stat info {};
         if (::fstat(worker->suspend_to.get(), &info) == 0 &&
-            static_cast<std::uint64_t>(info.st_size) > worker->state_bytes)
+            static_cast<std::uint64_t>(info.st_size) > 2 * worker->state_bytes) // two: see SavedState::begin()
             worker->process->kill();
     }
 }
@@ -330,10 +330,16 @@ void WorkerPool::on_control(const Worker& worker, Afterwards& after) {
         note(*worker->version, "its process violated the worker protocol and is killed", after);
         return worker->process->kill();
     }
+    if (worker->checkpoint && ending_) { // it need not go on
+        worker->checkpoint = false;
+        if (!worker->process->suspend(worker->suspend_to.get()))
+            worker->process->kill();
+        return;
+    }
     finish_output(*worker, after);
     worker->forgotten = worker->version->retired_;
     worker->keeps = !worker->forgotten && !ending_;
-    if (worker->keeps)
+    if (worker->keeps && !worker->checkpoint)
         note(*worker->version,
              fmt::format("the state of its machine was not saved, so its process keeps it: {}", worker->last_words),
              after);
@@ -342,10 +348,14 @@ void WorkerPool::on_control(const Worker& worker, Afterwards& after) {
 
 void WorkerPool::keep_unsaved(RunningWorker& worker) {
     worker.suspending = false;
-    worker.suspend_to.reset();
-    try {
-        worker.state->drop();    // what was written of it
-    } catch (const HostError&) { // the next try does that, too
+    if (worker.checkpoint) {
+        worker.state->keep_begun(std::move(worker.suspend_to));
+    } else {
+        worker.suspend_to.reset();
+        try {
+            worker.state->drop();    // what was written of it
+        } catch (const HostError&) { // the next try does that, too
+        }
     }
     manager_.add_unsaved({worker.version, std::move(worker.snapshot), std::move(worker.process),
                           std::move(worker.state), worker.state_bytes});

@@ -14,7 +14,9 @@
 // The process ends when its control socket is closed, a machine when its channel is. `suspend`, with an empty file,
 // comes in place of another channel: once all channels are closed, the process saves its machine's state in that file,
 // and ends with status 0 if it has. If it could not, it says `unsaved` and keeps the machine in memory: it may be sent
-// channels again, or another `suspend`.
+// channels again, or another `suspend`. `checkpoint`, twice, brings such a file and a socket. The process says `unsaved`
+// as soon as the machine can go on, and saves the state meanwhile: it sends `checkpoint` over the socket once it has, with
+// the size of what it wrote, and closes it. The next `suspend` or `checkpoint` may bring the same file. Then it adds what has changed (state_file.hpp).
 //
 // Requests. A machine sends `ready` when it can take a request. It is then sent one `request` with the first bytes that
 // the program is to read. A request whose first bytes do not fit a message comes with a socket instead, and without
@@ -74,7 +76,8 @@ enum class Kind : std::uint8_t {
     state,
     suspend,
     storage,
-    unsaved
+    unsaved,
+    checkpoint
 };
 
 // Prefix of an assignment's ceilings: the process reports what its snapshot claims above them.
@@ -107,6 +110,7 @@ struct Message {
     std::uint8_t reset = 0;            // reply: 1 if the program reset its connection
     std::uint8_t ready = 0;            // reply: 1 if it is also a `ready`
     std::uint32_t left = 0;            // pieces: files still to come in further messages; examine, describe: seconds
+    std::uint64_t state_bytes = 0;     // checkpoint, from the process: what the file holds now
     // ready: figures of the previous request; with a machine's first `ready`, the first two describe the process
     std::uint64_t restore_us = 0, hot_bytes = 0, exec_us = 0, reset_us = 0, cpu_us = 0, dirty_pages = 0, exits = 0;
 };

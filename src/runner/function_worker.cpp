@@ -29,6 +29,7 @@
 #include "src/runner/request_machine.hpp"
 #include "src/runner/restored.hpp"
 #include "src/runner/saved_state.hpp"
+#include "src/runner/state_saver.hpp"
 #include "src/runner/storage_client.hpp"
 #include "src/setup/report.hpp"
 #include "tinykvm/base/error.hpp"
@@ -128,6 +129,8 @@ public:
             restored_.setup().env.neighbours = storage_.get();
         }
         changed_ = restored_.changed();
+        if (assignment_.suspends)
+            saver_.emplace(restored_.setup());
         if (restored_.image()->listeners.empty())
             throw UserError(ExitCode::failure, assignment_.name + ": its program does not listen");
         if (assignment_.after_restore.empty()) // otherwise that request brings the environment
@@ -224,6 +227,12 @@ private:
             auto received = protocol::receive(options_.control.get(), protocol::Wait::no);
             if (received && received->message.kind == protocol::Kind::suspend && assignment_.suspends)
                 suspend_to_ = std::move(received->fd);
+            if (received && received->message.kind == protocol::Kind::checkpoint && assignment_.suspends) {
+                const bool both = bool(checkpoint_to_);
+                (both ? checkpoint_done_ : checkpoint_to_) = std::move(received->fd);
+                if (!both)
+                    continue;
+            }
             if (!received || received->message.kind != protocol::Kind::add_machine || !received->fd)
                 return std::nullopt;
             return std::move(received->fd);
@@ -249,11 +258,16 @@ private:
             if (thread.joinable())
                 thread.join();
             bool saved = false;
+            const bool wants_checkpoint = bool(checkpoint_done_);
             if (suspend_to_ && code_ == 0)
                 run_machine([&] { saved = suspend(); });
-            if (!suspend_to_ || saved || code_ != 0)
+            else if (wants_checkpoint && code_ == 0)
+                run_machine([&] { checkpoint(); });
+            if ((!suspend_to_ && !wants_checkpoint) || saved || code_ != 0)
                 return code_;
             suspend_to_.reset();
+            checkpoint_to_.reset();
+            checkpoint_done_.reset();
             protocol::Message message;
             message.kind = protocol::Kind::unsaved;
             protocol::send(options_.control.get(), message); // if the daemon has gone, the next receive() tells it
@@ -289,23 +303,35 @@ private:
         });
     }
 
+    // The image of the machine, which is gone then; null if there is none. False if the machine does not become quiet:
+    // it stays, unless fail() was called.
+    bool take_image(std::shared_ptr<MachineImage>& image) {
+        restored_.stop_filling();
+        saver_->finish();
+        if (!kept_)
+            return true;
+        bool ended = false;
+        auto machine = kept_->take_quiet(ended);
+        if (ended)
+            fail(1);
+        if (!machine)
+            return false;
+        std::vector<Frame> changed;
+        image = image_of(std::move(*machine), restored_.image()->image, changed);
+        machine.reset();
+        kept_.reset();
+        changed_.insert(changed_.end(), changed.begin(), changed.end());
+        saver_->changed(changed);
+        return true;
+    }
+
     // Whether the state is saved. Otherwise the machine can go on, unless fail() was called.
     bool suspend() {
-        restored_.stop_filling();
         std::shared_ptr<MachineImage> image;
-        if (kept_) {
-            bool ended = false;
-            auto machine = kept_->take_quiet(ended);
-            if (ended)
-                fail(1);
-            if (!machine)
-                return false;
-            image = image_of(std::move(*machine), restored_.image()->image, changed_);
-            machine.reset();
-            kept_.reset();
-        }
+        if (!take_image(image))
+            return false;
         try {
-            save_state(restored_.setup(), image ? *image : *restored_.image(), suspend_to_.get(), base_, changed_);
+            saver_->save(image ? *image : *restored_.image(), suspend_to_.get(), base_, changed_);
             return true;
         } catch (const HostError& error) { // such as a disk that is full
             note_line(error.what());
@@ -313,6 +339,16 @@ private:
         if (image)
             restored_.replace_image(std::move(image));
         return false;
+    }
+
+    // The machine can go on, unless fail() was called.
+    void checkpoint() {
+        std::shared_ptr<MachineImage> image;
+        if (!take_image(image))
+            return;
+        if (image)
+            restored_.replace_image(std::move(image));
+        saver_->save_behind(restored_.image(), std::move(checkpoint_to_), base_, changed_, std::move(checkpoint_done_));
     }
 
     void serve(Thread& machine) {
@@ -365,6 +401,7 @@ private:
     Assignment assignment_;
     Digest base_;                            // of saved states
     UniqueFd suspend_to_;                    // the file for its state, once that is wanted
+    UniqueFd checkpoint_to_, checkpoint_done_; // the same while it goes on, and where to tell
     std::vector<Frame> changed_;             // since the snapshot, as far as image() has it
     std::unique_ptr<StorageClient> storage_; // null: it has none
     Restored restored_;
@@ -373,6 +410,7 @@ private:
     std::atomic<int> code_{0};
     std::list<Thread> machines_;
     std::unique_ptr<KeptMachine> kept_; // null: machines that are reset
+    std::optional<StateSaver> saver_;   // of a machine that may be saved
 };
 
 } // namespace

@@ -44,12 +44,4 @@ std::shared_ptr<MachineImage> image_of(Machine&& machine, std::shared_ptr<Image>
     return merged;
 }
 
-std::uint64_t save_state(const Setup& setup, const MachineImage& image, int file, const Digest& base,
-                         std::vector<Frame> changed) {
-    std::ranges::sort(changed);
-    changed.erase(std::unique(changed.begin(), changed.end()), changed.end());
-    return write_state(file, base, to_state(image, setup.env, setup.program), image.image->bytes(), changed,
-                       "save the state of a machine");
-}
-
 } // namespace kvmserver

@@ -15,20 +15,15 @@ Digest base_of(const tinykvm::MachineState& snapshot);
 
 // The image of a machine that goes on from a saved state. `image` is that of the snapshot, with the memory that the
 // result takes over; no machine of it may be used. `changed`: the frames that differ from the snapshot, for
-// save_state(). Throws UserError (bad_snapshot) that begins with `name`, HostError.
+// StateSaver. Throws UserError (bad_snapshot) that begins with `name`, HostError.
 std::shared_ptr<tinykvm::MachineImage> resume_state(const Setup& setup, const tinykvm::MachineImage& image, int file,
                                                     const Digest& base, const std::string& name,
                                                     std::vector<tinykvm::Frame>& changed);
 
-// The image of a machine that waits for connections and has none, for save_state(), or for a machine that goes on from
+// The image of a machine that waits for connections and has none, for StateSaver, or for a machine that goes on from
 // there. `memory`: that of its image. Adds to `changed` the frames that differ from the image. The machine must not be
 // used afterwards.
 std::shared_ptr<tinykvm::MachineImage> image_of(tinykvm::Machine&& machine, std::shared_ptr<tinykvm::Image> memory,
                                                 std::vector<tinykvm::Frame>& changed);
-
-// Writes the state of a machine that is like `image`. `changed`: all frames that differ from the snapshot. Returns the
-// bytes of the file, which is on the disk then. Throws HostError.
-std::uint64_t save_state(const Setup& setup, const tinykvm::MachineImage& image, int file, const Digest& base,
-                         std::vector<tinykvm::Frame> changed);
 
 } // namespace kvmserver

@@ -171,6 +171,57 @@ def test_no_request_is_lost_and_none_is_served_twice(two, rounds) -> None:
     assert sorted(int(body) for _, body in load.replies) == list(range(1, len(load.replies) + 1))
 
 
+def migrated(leaves: Side, gets: Side, function: str) -> dict:
+    done = leaves.migrate(gets, function, "--json")
+    assert done.status == 0, done
+    return json.loads(done.out)
+
+
+def test_most_of_a_large_state_is_sent_while_it_serves(two, node) -> None:
+    a, b = two
+    a.store.deploy_probe(node, "probe", settings=KEPT + SUSPENDS)
+    a.text("probe", "/grow/50")
+    kept = a.text("probe", "/sum")
+    with Load(a.daemon, "probe", path="/count", clients=2) as load:
+        load.after(20)
+        sent = migrated(a, b, "probe")
+        load.after(20)
+    assert not load.errors and sorted(int(body) for _, body in load.replies) == list(range(1, len(load.replies) + 1))
+    assert sent["state_bytes_ahead"] > 50e6 and sent["state_bytes"] - sent["state_bytes_ahead"] < 0.4 * sent["state_bytes"], sent
+    assert b.text("probe", "/sum") == kept
+    b.store.ok("suspend", "probe")  # what arrived in parts is one state again
+    assert b.text("probe", "/sum") == kept
+    assert migrated(b, a, "probe")["state_bytes_ahead"] > 50e6 and a.text("probe", "/sum") == kept
+
+
+def test_a_suspended_machine_is_sent_once(two) -> None:
+    a, b = two
+    deploy(a)
+    assert a.text() == "1\n"
+    a.store.ok("suspend", "keeps")
+    size = a.states()[0].stat().st_size
+    sent = migrated(a, b, "keeps")
+    assert sent["state_bytes"] == sent["state_bytes_ahead"] == size, sent
+    assert b.text() == "2\n"
+
+
+def test_after_a_migration_that_failed_it_is_suspended_as_before(two, node) -> None:
+    """What was saved ahead is a part of the next state, or is left out of it."""
+    a, b = two
+    a.store.deploy_probe(node, "probe", settings=KEPT + SUSPENDS)
+    a.text("probe", "/grow/8")
+    kept, number = a.text("probe", "/sum"), 0
+    for round in range(12):  # more than parts fit a file
+        with contextlib.closing(hold(a.daemon, "probe", "/meet/99")) as client:
+            harness.wait_until(lambda: live(a.store, "probe")["in_flight"] == 1, "it is in the machine")
+            assert a.migrate(b, "probe", "--wait", "0.1").status == 6
+        number += 1
+        assert a.text("probe", "/count") == str(number) and a.text("probe", "/sum") == kept
+        if round % 5 == 4:
+            a.store.ok("suspend", "probe")
+    assert a.text("probe", "/sum") == kept and a.text("probe", "/count") == str(number + 1)
+
+
 def test_a_function_without_a_state_moves_too(two) -> None:
     a, b = two
     deploy(a, "", top="")

@@ -11,7 +11,7 @@ import harness
 import pytest
 from test_migrate import Side, deploy, two  # noqa: F401: fixtures
 
-STEPS = ["info", "present", "missing", "upload", "bytes", "version", "state", "take-over"]  # requests to the other daemon
+STEPS = ["info", "present", "missing", "upload", "bytes", "version", "ahead", "state", "take-over"]  # requests to the other daemon
 MOMENTS = ["before", "after"]  # the request is not sent; its reply is not received
 NIGHTLY = os.environ.get("MIGRATIONS") == "all"
 
@@ -25,6 +25,8 @@ def step_of(method: str, path: str, body: bytes) -> str:
         return "upload" if method == "POST" else "bytes"
     if method == "DELETE":
         return "give up"
+    if "more=true" in path:
+        return "ahead"
     return {"state": "state", "take-over": "take-over"}.get(path.split("?")[0].split("/")[-1], "version")
 
 
@@ -184,7 +186,7 @@ def test_killed_at_any_moment(two) -> None:
 
 
 def cases() -> list:
-    few = {("state", "after"), ("take-over", "before"), ("take-over", "after"), ("version", "after")}
+    few = {("ahead", "after"), ("state", "after"), ("take-over", "before"), ("take-over", "after"), ("version", "after")}
     return [pytest.param(step, moment, id=f"{step}-{moment}") for step in STEPS for moment in MOMENTS
             if NIGHTLY or (step, moment) in few]
 

@@ -206,6 +206,13 @@ def migrates(ask: Asker, other: Asker, snap: str) -> None:
     state, sha256 = b"no state at all", hashlib.sha256(b"no state at all").hexdigest()
     ask("PUT", f"{path}/versions/5/state?machine=1&sha256={'0' * 64}", state, 422, "digest-mismatch")
     ask("PUT", f"{path}/versions/5/state?machine=2&sha256={sha256}", state, 404, "not-found")
+    half = hashlib.sha256(state[:4]).hexdigest(), hashlib.sha256(state[4:]).hexdigest()
+    ask("PUT", f"{path}/versions/5/state?machine=1&from=4&sha256={half[1]}", state[4:], 409, "conflict")  # nothing is there
+    assert ask("PUT", f"{path}/versions/5/state?machine=1&more=true&sha256={half[0]}", state[:4], 200).json["bytes"] == 4
+    ask("PUT", f"{path}/versions/5/state?machine=1&from=5&sha256={half[1]}", state[4:], 409, "conflict")  # which ends it
+    ask("PUT", f"{path}/versions/5/state?machine=1&more=true&sha256={half[0]}", state[:4], 200)
+    assert ask("PUT", f"{path}/versions/5/state?machine=1&from=4&sha256={half[1]}", state[4:], 200).json["bytes"] == len(state)
+    ask("PUT", f"{path}/versions/5/state?machine=1&from=4&sha256={half[1]}", state[4:], 409, "conflict")  # it is whole
     ask("PUT", f"{path}/versions/5/state?machine=1&sha256={sha256}", state, 200)
     ask("POST", f"{path}/versions/5/take-over", b"", 200)
     ask("PUT", f"{path}/versions/5/state?machine=1&sha256={sha256}", state, 409, "conflict")

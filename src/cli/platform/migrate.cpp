@@ -1,6 +1,8 @@
 // kvmserver migrate: another daemon serves a function from now on, and goes on with the states of its machines.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "src/cli/platform/platform.hpp"
 #include "src/cli/platform/remote_connection.hpp"
 #include "src/common/environment.hpp"
@@ -72,13 +74,14 @@ int migrate(const Invocation& invocation, Context& context) {
     if (flag(invocation, "json")) {
         print_json(context, done);
     } else {
+        const json& timing = done.at("timing_ms");
         context.out << fmt::format("{} v{} -> {}\n", name, done.at("version_there").get<std::uint64_t>(),
                                    done.at("to").get<std::string>());
         if (!flag(invocation, "quiet"))
             context.err << fmt::format("{} of its snapshot sent, {} of what it keeps; requests waited for {:.0f} ms\n",
                                        bytes_text(done.at("snapshot_bytes_sent").get<std::uint64_t>()),
                                        bytes_text(done.at("state_bytes").get<std::uint64_t>()),
-                                       done.at("timing_ms").at("held").get<double>());
+                                       std::max(timing.at("held").get<double>(), timing.at("ahead").get<double>()));
     }
     if (confirmed)
         return 0;

@@ -1,6 +1,7 @@
 #include "src/store/snapshots/saved_state.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <fmt/format.h>
 
@@ -10,6 +11,7 @@
 #include "src/common/digest.hpp"
 #include "src/store/functions/names.hpp"
 #include "src/store/index/database.hpp"
+#include "tinykvm/base/error.hpp"
 
 namespace kvmserver::store {
 
@@ -67,18 +69,35 @@ tinykvm::UniqueFd SavedState::open() const { return folder_->open_read(path_); }
 
 std::uint64_t SavedState::bytes() const { return folder_->size_of(path_).value_or(0); }
 
-tinykvm::UniqueFd SavedState::begin() {
+tinykvm::UniqueFd SavedState::begin(std::uint64_t most_begun) {
+    constexpr unsigned kMostTimes = 8; // each may add a part: kMostStateParts (src/snapshot/state_file.hpp)
+    struct stat begun {};
+    if (begun_ && times_begun_ < kMostTimes && ::fstat(begun_.get(), &begun) == 0 &&
+        static_cast<std::uint64_t>(begun.st_size) <= most_begun) {
+        ++times_begun_;
+        tinykvm::UniqueFd again(::fcntl(begun_.get(), F_DUPFD_CLOEXEC, 0));
+        if (!again)
+            tinykvm::throw_errno("open the state of a machine");
+        return again;
+    }
     drop();
     folder_->open_write(owner_path_, O_CREAT);
     return folder_->create(path_ + kNew);
 }
 
+void SavedState::keep_begun(tinykvm::UniqueFd file) { begun_ = std::move(file); }
+
 void SavedState::commit() {
+    begun_.reset();
     folder_->rename(path_ + kNew, path_);
     folder_->sync_folder(kSavedStates);
 }
 
-void SavedState::drop() { folder_->remove(path_ + kNew); }
+void SavedState::drop() {
+    begun_.reset();
+    times_begun_ = 0;
+    folder_->remove(path_ + kNew);
+}
 
 void SavedState::forget() {
     drop();

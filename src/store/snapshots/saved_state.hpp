@@ -11,6 +11,7 @@
 
 #include "src/store/files/folder.hpp"
 #include "src/store/files/lock.hpp"
+#include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::store {
 
@@ -35,8 +36,11 @@ public:
 
     tinykvm::UniqueFd open() const; // for reading; empty: there is none
     std::uint64_t bytes() const;    // 0: there is none
-    // A new, empty file for the next state. It counts only once it is committed: its writer has synced it.
-    tinykvm::UniqueFd begin();
+    // A new, empty file for the next state. It counts only once it is committed: its writer has synced it. Or the file
+    // that keep_begun() was given, if it is not larger than `most_begun` bytes and has not been given often.
+    tinykvm::UniqueFd begin(std::uint64_t most_begun = 0);
+    // The next state may go on from what is in the file that was begun.
+    void keep_begun(tinykvm::UniqueFd file);
     void commit();
     void drop();   // the new one
     void forget(); // the state itself
@@ -49,6 +53,8 @@ private:
     std::string path_;
     std::string owner_path_; // an empty file whose name tells the owner
     FileLock lock_;
+    tinykvm::UniqueFd begun_;
+    unsigned times_begun_ = 0;
 };
 
 struct StateFound {

@@ -43,6 +43,8 @@ const server = http.createServer((request, response) => {
   } else if (path === 'grow') { // keeps so many MiB, all different from before
     kept = Buffer.alloc(Number(argument) << 20, String(Math.random()));
     response.end('grown\n');
+  } else if (path === 'sum') { // of that
+    response.end(crypto.createHash('sha256').update(kept).digest('hex'));
   } else if (path === 'much') response.end('m'.repeat(Number(argument)));
   else if (path === 'env') response.end(String(process.env[argument]));
   else if (path === 'need') response.writeHead(process.env[argument] ? 200 : 503).end();

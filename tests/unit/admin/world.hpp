@@ -26,6 +26,9 @@ public:
     unsigned resume(const std::string&) override { return 1; }
     void hold(const std::string&, std::uint64_t, std::chrono::milliseconds) override {}
     void release(const std::string&) override {}
+    std::vector<daemon::Checkpoint> checkpoint(const std::string&, std::uint64_t, std::chrono::milliseconds) override {
+        return {};
+    }
     void forward(const std::string&, const store::Moved&) override {}
     store::SavedState saved_state(const std::string&, std::uint64_t, unsigned) override {
         throw store::NotFound("there is none");

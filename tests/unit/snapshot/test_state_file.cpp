@@ -35,8 +35,9 @@ struct Written {
     tinykvm::UniqueFd open(int flags = O_RDONLY) const {
         return tinykvm::UniqueFd(::open(path.c_str(), flags | O_CLOEXEC, 0600));
     }
-    std::uint64_t size =
-        write_state(open(O_RDWR | O_CREAT | O_EXCL).get(), base, sample_state(kStateFrames), memory, kChanged, "write");
+    std::uint64_t size = write_state(open(O_RDWR | O_CREAT | O_EXCL).get(), {}, base, sample_state(kStateFrames), memory,
+                                     kChanged, "write")
+                             .bytes;
     // Reads all of it.
     Outcome read(const Digest& of) const {
         return outcome_of([&] {
@@ -91,7 +92,78 @@ TEST_CASE("a saved state that is damaged, cut off or of another snapshot is refu
 TEST_CASE("a write that did not end is no saved state") {
     Written written;
     Bytes bytes = read_file(written.path);
-    std::fill_n(bytes.begin(), 104, std::byte{0}); // its header comes last
+    std::fill_n(bytes.begin(), 120, std::byte{0}); // its header comes last
     write_file(written.path, bytes);
     CHECK(written.read(written.base).code == tinykvm::ExitCode::bad_snapshot);
+}
+
+namespace {
+
+// A state in three parts, each of which has some frames of the one before, and some of its own.
+struct InParts : Written {
+    struct Change {
+        std::uint32_t first, end, all; // frames that it changes; of all memory
+    };
+    static constexpr Change kParts[] = {{0, 400, 600}, {50, 60, 600}, {300, 650, 700}};
+    Bytes now = make_memory(kParts[2].all);
+    std::vector<Bytes> whole; // the file after each part
+    InParts() {
+        std::filesystem::remove(path);
+        const auto file = open(O_RDWR | O_CREAT);
+        WrittenState written;
+        for (std::size_t part = 0; part < std::size(kParts); ++part) {
+            const auto& [first, end, all] = kParts[part];
+            std::vector<std::uint32_t> frames;
+            for (std::uint32_t frame = first; frame < end; ++frame) {
+                frames.push_back(frame);
+                std::fill_n(now.begin() + std::size_t{frame} * kPageSize, kPageSize, std::byte(frame * 7 + part));
+            }
+            written = write_state(file.get(), written, base, sample_state(all), now, frames, "write");
+            CHECK(written.parts == part + 1);
+            CHECK(written.bytes == std::filesystem::file_size(path));
+            whole.push_back(read_file(path));
+        }
+    }
+};
+
+} // namespace
+
+TEST_CASE("of a state in parts the last that has a frame counts") {
+    const InParts written;
+    const auto file = written.open();
+    const StateFile state(file.get(), written.base, "the state");
+    CHECK(state.machine().frames == 700);
+    CHECK(state.frames().size() == 650);
+    std::vector<unsigned> seen(700);
+    state.read_pages([&](std::uint32_t first, std::span<const std::byte> pages) {
+        for (std::size_t i = 0; i < pages.size() / kPageSize; ++i)
+            ++seen[first + i];
+        REQUIRE(std::ranges::equal(pages, std::span(written.now).subspan(first * kPageSize, pages.size())));
+    });
+    CHECK(std::ranges::count(seen, 1u) == 650);
+    CHECK(std::ranges::count(seen, 0u) == 50);
+}
+
+TEST_CASE("a state whose last part is damaged, cut off, or follows another one is refused") {
+    const InParts written;
+    const Bytes& whole = written.whole.back();
+    const std::size_t last = written.whole[1].size();
+    for (std::size_t size = last + 1; size < whole.size(); size += size < last + 5000 ? 37 : 100'003) {
+        INFO(size);
+        write_file(written.path, std::span(whole).first(size));
+        CHECK(written.read(written.base).code == tinykvm::ExitCode::bad_snapshot);
+    }
+    for (std::size_t at = 0; at < whole.size(); at += at % 4096 < 300 ? 11 : 50'021) {
+        INFO(at);
+        Bytes changed = whole;
+        changed[at] ^= std::byte{0x10};
+        write_file(written.path, changed);
+        CHECK(written.read(written.base).code == tinykvm::ExitCode::bad_snapshot);
+    }
+    Bytes without = written.whole[0]; // the second part
+    without.insert(without.end(), whole.begin() + static_cast<std::ptrdiff_t>(last), whole.end());
+    write_file(written.path, without);
+    CHECK(written.read(written.base).code == tinykvm::ExitCode::bad_snapshot);
+    write_file(written.path, written.whole[1]);
+    CHECK(written.read(written.base).message.empty());
 }

@@ -103,3 +103,39 @@ TEST_CASE("files among the states that are none are left alone") {
     CHECK(gc(store).leftovers == 0);
     CHECK(fs::exists(states / id));
 }
+
+TEST_CASE("a state goes on in the file that was kept, unless that is large or was kept often") {
+    const TempFolder folder;
+    Store store(folder / "store");
+    deploy(store, "hello", 1);
+    auto state = SavedState::claim(store.shared_folder(), SavedState::id_of("hello"), owner_of(store, "hello", 1), 0);
+    REQUIRE(state);
+    const auto size = [](const tinykvm::UniqueFd& file) { return ::lseek(file.get(), 0, SEEK_END); };
+    const auto begin = [&] {
+        tinykvm::UniqueFd file = state->begin();
+        CHECK(size(file) == 0);
+        REQUIRE(::write(file.get(), "first", 5) == 5);
+        state->keep_begun(std::move(file));
+    };
+    begin();
+    CHECK(size(state->begin(4)) == 0); // it is larger: another one
+    begin();
+    CHECK(size(state->begin(5)) == 5);
+    state->drop();
+    CHECK(size(state->begin(5)) == 0);
+    begin();
+    int times = 0;
+    while (times < 100 && size(state->begin(5)) == 5)
+        ++times;
+    CHECK(times > 2);
+    CHECK(times < 16); // kMostStateParts, of src/snapshot/state_file.hpp
+    begin();
+    {
+        const tinykvm::UniqueFd file = state->begin(5);
+        size(file);
+        REQUIRE(::write(file.get(), ", second", 8) == 8);
+    }
+    state->commit();
+    CHECK(state->bytes() == 13);
+    CHECK(size(state->begin(100)) == 0);
+}
