@@ -203,7 +203,7 @@ bool UnsavedStates::ask(Entry& entry) {
             unsaved = received && received->message.kind == protocol::Kind::unsaved;
             if (!unsaved && !again)
                 fds[1].fd = -1; // it is ending
-            if (received && !unsaved)
+            if (received && !unsaved && received->message.kind != protocol::Kind::saved)
                 one.process->kill();
         }
     }

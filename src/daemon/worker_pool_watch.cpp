@@ -315,7 +315,7 @@ void WorkerPool::on_exit(const Worker& worker, Afterwards& after) {
     remove(worker, as_wanted, after);
 }
 
-// It says that it could not save its machine's state, or is ending.
+// It says that it has saved its machine's state, or could not, or is ending.
 void WorkerPool::on_control(const Worker& worker, Afterwards& after) {
     bool again = false;
     const auto received = protocol::receive(worker->process->control_fd(), protocol::Wait::no, &again);
@@ -325,7 +325,9 @@ void WorkerPool::on_control(const Worker& worker, Afterwards& after) {
         return unwatch(worker->process->control_fd());
     for (const Machine& machine : std::vector<Machine>(worker->machines))
         receive(machine, kMaxSaid, after); // that it has closed the channel
-    if (received->message.kind != protocol::Kind::unsaved || !worker->machines.empty()) {
+    worker->suspended = received->message.kind == protocol::Kind::saved && !worker->checkpoint;
+    if ((received->message.kind != protocol::Kind::unsaved && !worker->suspended) || !worker->machines.empty()) {
+        worker->suspended = false;
         worker->broken = true;
         note(*worker->version, "its process violated the worker protocol and is killed", after);
         return worker->process->kill();
@@ -338,7 +340,7 @@ void WorkerPool::on_control(const Worker& worker, Afterwards& after) {
     }
     finish_output(*worker, after);
     worker->forgotten = worker->version->retired_;
-    worker->keeps = !worker->forgotten && !ending_;
+    worker->keeps = !worker->suspended && !worker->forgotten && !ending_;
     if (worker->keeps && !worker->checkpoint)
         note(*worker->version,
              fmt::format("the state of its machine was not saved, so its process keeps it: {}", worker->last_words),
@@ -371,6 +373,8 @@ void WorkerPool::remove(const Worker& worker, bool as_wanted, Afterwards& after)
         machine->worker = nullptr;
     }
     workers_.erase(worker->id);
+    if (worker->suspended) // to end takes it a while, since it has much memory
+        manager_.discard(std::move(worker->process));
     if (worker->keeps) // in the same hold of the mutex: its machine is always found in one of both places
         keep_unsaved(*worker);
     schedule([&](Time now, Actions& out) { scheduler_.worker_exited(worker->id, as_wanted, now, out); }, after);

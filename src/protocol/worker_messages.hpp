@@ -13,7 +13,7 @@
 //
 // The process ends when its control socket is closed, a machine when its channel is. `suspend`, with an empty file,
 // comes in place of another channel: once all channels are closed, the process saves its machine's state in that file,
-// and ends with status 0 if it has. If it could not, it says `unsaved` and keeps the machine in memory: it may be sent
+// says `saved`, and ends with status 0. If it could not, it says `unsaved` and keeps the machine in memory: it may be sent
 // channels again, or another `suspend`. `checkpoint`, twice, brings such a file and a socket. The process says `unsaved`
 // as soon as the machine can go on, and saves the state meanwhile: it sends `checkpoint` over the socket once it has, with
 // the size of what it wrote, and closes it. The next `suspend` or `checkpoint` may bring the same file. Then it adds what has changed (state_file.hpp).
@@ -77,7 +77,8 @@ enum class Kind : std::uint8_t {
     suspend,
     storage,
     unsaved,
-    checkpoint
+    checkpoint,
+    saved
 };
 
 // Prefix of an assignment's ceilings: the process reports what its snapshot claims above them.

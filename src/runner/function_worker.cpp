@@ -268,10 +268,14 @@ private:
             suspend_to_.reset();
             checkpoint_to_.reset();
             checkpoint_done_.reset();
-            protocol::Message message;
-            message.kind = protocol::Kind::unsaved;
-            protocol::send(options_.control.get(), message); // if the daemon has gone, the next receive() tells it
+            tell(protocol::Kind::unsaved);
         }
+    }
+
+    void tell(protocol::Kind kind) {
+        protocol::Message message;
+        message.kind = kind;
+        protocol::send(options_.control.get(), message); // if the daemon has gone, the next receive() tells it
     }
 
     void make_kept(std::uint64_t begin) {
@@ -303,22 +307,21 @@ private:
         });
     }
 
-    // The image of the machine, which is gone then; null if there is none. False if the machine does not become quiet:
-    // it stays, unless fail() was called.
-    bool take_image(std::shared_ptr<MachineImage>& image) {
+    // The image of the machine, and the machine, which nothing may use; null if there is none. False if the machine does
+    // not become quiet: it stays, unless fail() was called.
+    bool take_image(std::shared_ptr<MachineImage>& image, std::unique_ptr<Machine>& machine) {
         restored_.stop_filling();
         saver_->finish();
         if (!kept_)
             return true;
         bool ended = false;
-        auto machine = kept_->take_quiet(ended);
+        machine = kept_->take_quiet(ended);
         if (ended)
             fail(1);
         if (!machine)
             return false;
         std::vector<Frame> changed;
         image = image_of(std::move(*machine), restored_.image()->image, changed);
-        machine.reset();
         kept_.reset();
         changed_.insert(changed_.end(), changed.begin(), changed.end());
         saver_->changed(changed);
@@ -328,14 +331,17 @@ private:
     // Whether the state is saved. Otherwise the machine can go on, unless fail() was called.
     bool suspend() {
         std::shared_ptr<MachineImage> image;
-        if (!take_image(image))
+        std::unique_ptr<Machine> machine; // to end it takes a while
+        if (!take_image(image, machine))
             return false;
         try {
             saver_->save(image ? *image : *restored_.image(), suspend_to_.get(), base_, changed_);
+            tell(protocol::Kind::saved);
             return true;
         } catch (const HostError& error) { // such as a disk that is full
             note_line(error.what());
         }
+        machine.reset();
         if (image)
             restored_.replace_image(std::move(image));
         return false;
@@ -344,8 +350,10 @@ private:
     // The machine can go on, unless fail() was called.
     void checkpoint() {
         std::shared_ptr<MachineImage> image;
-        if (!take_image(image))
+        std::unique_ptr<Machine> machine;
+        if (!take_image(image, machine))
             return;
+        machine.reset();
         if (image)
             restored_.replace_image(std::move(image));
         saver_->save_behind(restored_.image(), std::move(checkpoint_to_), base_, changed_, std::move(checkpoint_done_));
