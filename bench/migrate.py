@@ -5,8 +5,8 @@
 
 The function goes to the other daemon and back, --rounds times in all; the client asks the first daemon all the time. c: a
 counter in C; node: a counter in Node; node50: the same, which keeps 50 MiB that it fills anew before each migration.
-`wait`: the longest that the client waited for one answer meanwhile. `held`, `save`, `send`, `take over`: what the command says
-(docs/API.md). Medians, and the fastest and slowest, in ms. Every answer must be the number after the one before it. Needs build/
+`wait`: the longest that the client waited for one answer meanwhile. `ahead`, `held`, `save`, `send`, `take over`: what the
+command says (docs/API.md). Medians, and the fastest and slowest, in ms. Every answer must be the number after the one before it. Needs build/
 (scripts/build.sh, scripts/functions.sh) and tests/e2e's guests.
 """
 import argparse
@@ -26,7 +26,7 @@ import time
 import common
 
 WHAT = {"c": 0, "node": 0, "node50": 50}  # MiB to fill
-COLUMNS = ("wait", "held", "save", "send", "take_over")
+COLUMNS = ("wait", "ahead", "held", "save", "send", "take_over")
 
 
 def kvmserver(store, *words, stdin=None):
@@ -143,8 +143,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("what", nargs="*", choices=[*WHAT, []], default=list(WHAT))
+    parser.add_argument("what", nargs="*", metavar="|".join(WHAT), default=list(WHAT))
     options = parser.parse_args()
+    if unknown := [what for what in options.what if what not in WHAT]:
+        parser.error(f"{unknown[0]} is none of {', '.join(WHAT)}")
     common.need(common.KVMSERVER, "scripts/build.sh builds it")
     results = {}
     print(f"{'':8}" + "".join(f"{name.replace('_', ' '):>24}" for name in COLUMNS) + f"{'state, MB':>12}")

@@ -47,6 +47,19 @@ void receive(Call& call, ArrivingState& into, const Digest& wanted) {
     into.bytes = bytes;
 }
 
+// So that the machine can go on soon after the last part. Without that a process begins once there is a request.
+void prepare(Call& call, const ArrivingStates::Of& of, ArrivingState& state, bool more) {
+    try {
+        if (state.prepared && !state.prepared->process->state_grew(state.bytes, more))
+            state.prepared.reset();
+        else if (!state.prepared && more)
+            state.prepared =
+                call.api.control().prepare(of.function, of.version, of.machine, state.file.get(), state.bytes);
+    } catch (const std::exception&) {
+        state.prepared.reset();
+    }
+}
+
 // The one that goes on at byte `from`.
 ArrivingState state_from(Call& call, const ArrivingStates::Of& of, std::uint64_t from) {
     auto kept = call.api.arriving_states().take(of);
@@ -54,7 +67,7 @@ ArrivingState state_from(Call& call, const ArrivingStates::Of& of, std::uint64_t
         kept.reset();
         store::SavedState state = call.api.control().saved_state(of.function, of.version, of.machine);
         tinykvm::UniqueFd file = state.begin();
-        return {std::move(state), std::move(file), 0};
+        return {std::move(state), std::move(file), 0, nullptr};
     }
     if (kept && kept->bytes == from)
         return *std::move(kept);
@@ -95,8 +108,11 @@ void put_version_state(Call& call) {
         throw;
     }
     const std::uint64_t bytes = arriving.bytes;
+    prepare(call, of, arriving, more);
     if (more)
         call.api.arriving_states().keep(of, std::move(arriving));
+    else if (arriving.prepared)
+        call.api.control().set_prepared(name, version, of.machine, std::move(arriving.prepared));
     call.reply(200, {{"name", name}, {"version", version}, {"machine", machine}, {"bytes", bytes}});
 }
 
@@ -118,6 +134,7 @@ void forget_arrived(Call& call, const std::string& name, std::uint64_t version) 
         return;
     for (unsigned machine = control->states(name, version); machine > 0; --machine) {
         call.api.arriving_states().take({name, version, machine});
+        control->set_prepared(name, version, machine, nullptr);
         control->saved_state(name, version, machine).forget();
     }
 }

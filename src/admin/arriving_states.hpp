@@ -4,10 +4,12 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 
+#include "src/daemon/prepared_machine.hpp"
 #include "src/store/snapshots/saved_state.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
@@ -17,6 +19,7 @@ struct ArrivingState {
     store::SavedState state;
     tinykvm::UniqueFd file;  // that it has begun
     std::uint64_t bytes = 0; // so far
+    std::unique_ptr<daemon::PreparedMachine> prepared; // null: none
 };
 
 // Thread-safe.

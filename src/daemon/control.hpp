@@ -88,7 +88,8 @@ struct Checkpoint {
     std::optional<std::uint64_t> wait() const;
 };
 
-class Measurements; // measurements.hpp
+class Measurements;     // measurements.hpp
+struct PreparedMachine; // prepared_machine.hpp
 
 class Control {
 public:
@@ -130,6 +131,13 @@ public:
     // The saved state of one of the version's machines, which are numbered from 1. While it lives, nobody else uses it.
     // Throws store::NotFound, store::Conflict if a process has it.
     virtual store::SavedState saved_state(const std::string& function, std::uint64_t version, unsigned machine) = 0;
+    // On the daemon that it comes to: begins to restore the machine, whose state is arriving in this file. Null if that is
+    // not possible for the version. `bytes`: what there is of it; more is told to the process. Throws HostError.
+    virtual std::unique_ptr<PreparedMachine> prepare(const std::string& function, std::uint64_t version,
+                                                     unsigned machine, int state, std::uint64_t bytes) = 0;
+    // Its state is complete and committed: the machine goes on in this process. Null: the one that was given is ended.
+    virtual void set_prepared(const std::string& function, std::uint64_t version, unsigned machine,
+                              std::unique_ptr<PreparedMachine> prepared) = 0;
     // How many machines with states that can be saved the version has; 0: they are not saved. Throws store::NotFound.
     virtual unsigned states(const std::string& function, std::uint64_t version) = 0;
 

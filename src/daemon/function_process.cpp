@@ -122,8 +122,18 @@ void FunctionProcess::assign(const FunctionProgram& program, CacheService& cache
     if (!program.suspends)
         return;
     message.kind = protocol::Kind::state;
+    message.state_bytes = program.state_bytes;
+    message.more_follows = program.state_grows;
     if (!protocol::send(control_.get(), message, program.state))
         throw_errno("give a process the state of its machine");
+}
+
+bool FunctionProcess::state_grew(std::uint64_t bytes, bool more) {
+    protocol::Message message;
+    message.kind = protocol::Kind::state;
+    message.state_bytes = bytes;
+    message.more_follows = more;
+    return protocol::send(control_.get(), message);
 }
 
 bool FunctionProcess::suspend(int file) {

@@ -33,6 +33,8 @@ struct FunctionProgram {
     bool kept = false;          // whether one machine keeps its state
     bool suspends = false;      // whether that is saved when it is idle
     int state = -1;             // then: the file where it was saved, or -1
+    std::uint64_t state_bytes = UINT64_MAX; // what of the file is the state; or all of it
+    bool state_grows = false;               // there are only some of its parts yet: see state_grew()
     int storage = -1;           // its socket of StorageService; -1: it has no storage
 };
 
@@ -50,6 +52,8 @@ public:
     // Tells it what to serve; call once. Throws HostError, and UserError if the snapshot's files are invalid or more
     // than a process may have open. On an exception the process cannot be used.
     void assign(const FunctionProgram& program, CacheService& cache);
+    // The state is so large now. `more`: and that is not all. False if it cannot be told.
+    bool state_grew(std::uint64_t bytes, bool more);
     bool running() const;
     // Kills the process if it still runs.
     ~FunctionProcess();

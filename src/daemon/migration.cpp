@@ -89,16 +89,33 @@ unsigned Service::states(const std::string& function, std::uint64_t version) {
     return facts.suspends ? facts.machines : 0;
 }
 
+namespace {
+std::shared_ptr<const FunctionVersion> machine_of(std::shared_ptr<const FunctionVersion> first, unsigned machine) {
+    if (machine == 0 || machine > first->facts().machines || !first->facts().suspends)
+        throw store::NotFound(fmt::format("{} v{} has no machine {} whose state is saved", first->facts().function,
+                                          first->facts().version, machine));
+    return machine == 1 ? std::move(first) : first->others()[machine - 2];
+}
+} // namespace
+
 store::SavedState Service::saved_state(const std::string& function, std::uint64_t version, unsigned machine) {
     constexpr int kPatienceMs = 5000; // for a process that ends
-    const auto first = table_.described(function, version);
-    if (machine == 0 || machine > first->facts().machines || !first->facts().suspends)
-        throw store::NotFound(fmt::format("{} v{} has no machine {} whose state is saved", function, version, machine));
-    const FunctionVersion& one = machine == 1 ? *first : *first->others()[machine - 2];
-    auto state = one.claim_state(store_.shared_folder(), kPatienceMs);
+    const auto one = machine_of(table_.described(function, version), machine);
+    auto state = one->claim_state(store_.shared_folder(), kPatienceMs);
     if (!state)
-        throw store::Conflict(fmt::format("a process has the state of {}", one.facts().name()));
+        throw store::Conflict(fmt::format("a process has the state of {}", one->facts().name()));
     return *std::move(state);
+}
+
+std::unique_ptr<PreparedMachine> Service::prepare(const std::string& function, std::uint64_t version, unsigned machine,
+                                                  int state, std::uint64_t bytes) {
+    const auto one = machine_of(table_.described(function, version), machine);
+    return pool_.processes().prepare(*one, pool_.snapshot_of(*one), state, bytes);
+}
+
+void Service::set_prepared(const std::string& function, std::uint64_t version, unsigned machine,
+                           std::unique_ptr<PreparedMachine> prepared) {
+    pool_.processes().set_prepared(*machine_of(table_.described(function, version), machine), std::move(prepared));
 }
 
 } // namespace kvmserver::daemon

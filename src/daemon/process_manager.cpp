@@ -1,5 +1,9 @@
 #include "src/daemon/process_manager.hpp"
 
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -145,39 +149,114 @@ std::variant<ProcessManager::Started, std::string> ProcessManager::started(const
         if (facts.suspends && !start.state)
             return "the state of its machine is in use by a process that does not end";
         const UniqueFd state = start.state ? start.state->open() : UniqueFd();
+        out.state = start.state;
+        if (auto prepared = take_prepared(start, state.get())) {
+            out.snapshot = std::move(prepared->snapshot);
+            out.process = std::move(prepared->process);
+            out.state_bytes = prepared->state_bytes;
+            return out;
+        }
         const UniqueFd storage =
             facts.given->storage.empty() ? UniqueFd() : storages_.admit(facts.name(), facts.given->storage);
         out.snapshot = std::make_unique<store::StoredSnapshot>(store_, start.snapshot);
-        const std::vector<Ceilings> ceilings = ceilings_from_text(facts.given->ceilings);
-        const FunctionProgram program{.name = facts.name(),
-                                      .function = facts.function,
-                                      .snapshot = out.snapshot.get(),
-                                      .after_restore = facts.given->after_restore,
-                                      .values = facts.given->values.body,
-                                      .environment = facts.given->values.environment,
-                                      .ceilings = facts.given->ceilings,
-                                      .report_excess = start.report_excess,
-                                      .jail = plans_.plan_for(*out.snapshot, ceilings),
-                                      .limits = plans_.limits_for(*out.snapshot, ceilings, facts.kept ? 1 : facts.max),
-                                      .tenant = facts.given->tenant,
-                                      .kept = facts.kept,
-                                      .suspends = facts.suspends,
-                                      .state = state.get(),
-                                      .storage = storage.get()};
-        out.state = start.state;
+        FunctionProgram program = program_of({facts, *out.snapshot, start.report_excess});
+        program.state = state.get();
+        program.storage = storage.get();
         if (facts.suspends)
-            out.state_bytes = plans_.state_bytes_for(*out.snapshot, ceilings);
-        out.process = spares_.take();
-        try {
-            out.process->assign(program, cache_);
-        } catch (const HostError&) { // the spare process was killed just now
-            out.process = spares_.take();
-            out.process->assign(program, cache_);
-        }
+            out.state_bytes = plans_.state_bytes_for(*out.snapshot, ceilings_from_text(facts.given->ceilings));
+        out.process = process_for(program);
     } catch (const std::exception& error) {
         return error.what();
     }
     return out;
+}
+
+FunctionProgram ProcessManager::program_of(const Assigned& of) {
+    const FunctionVersion::Facts& facts = of.facts;
+    const std::vector<Ceilings> ceilings = ceilings_from_text(facts.given->ceilings);
+    return {.name = facts.name(),
+            .function = facts.function,
+            .snapshot = &of.snapshot,
+            .after_restore = facts.given->after_restore,
+            .values = facts.given->values.body,
+            .environment = facts.given->values.environment,
+            .ceilings = facts.given->ceilings,
+            .report_excess = of.report_excess,
+            .jail = plans_.plan_for(of.snapshot, ceilings),
+            .limits = plans_.limits_for(of.snapshot, ceilings, facts.kept ? 1 : facts.max),
+            .tenant = facts.given->tenant,
+            .kept = facts.kept,
+            .suspends = facts.suspends};
+}
+
+std::unique_ptr<FunctionProcess> ProcessManager::process_for(const FunctionProgram& program) {
+    auto process = spares_.take();
+    try {
+        process->assign(program, cache_);
+    } catch (const HostError&) { // the spare process was killed just now
+        process = spares_.take();
+        process->assign(program, cache_);
+    }
+    return process;
+}
+
+std::unique_ptr<PreparedMachine> ProcessManager::prepare(const FunctionVersion& version, const Digest& snapshot,
+                                                         int state, std::uint64_t bytes) {
+    const FunctionVersion::Facts& facts = version.facts();
+    if (!facts.suspends || !facts.given->storage.empty())
+        return nullptr;
+    auto out = std::make_unique<PreparedMachine>();
+    out->state = UniqueFd(::open(fmt::format("/proc/self/fd/{}", state).c_str(), O_RDONLY | O_CLOEXEC));
+    if (!out->state)
+        throw_errno("open the state of a machine");
+    out->snapshot = std::make_unique<store::StoredSnapshot>(store_, snapshot);
+    out->ceilings = facts.given->ceilings;
+    out->tenant = facts.given->tenant;
+    out->state_bytes = plans_.state_bytes_for(*out->snapshot, ceilings_from_text(out->ceilings));
+    FunctionProgram program = program_of({facts, *out->snapshot});
+    program.state = out->state.get();
+    program.state_bytes = bytes;
+    program.state_grows = true;
+    out->process = process_for(program);
+    return out;
+}
+
+void ProcessManager::set_prepared(const FunctionVersion& version, std::unique_ptr<PreparedMachine> machine) {
+    const std::string id = version.state_id();
+    std::unique_ptr<PreparedMachine> before;
+    {
+        const std::lock_guard lock(mutex_);
+        if (auto found = prepared_.extract(id))
+            before = std::move(found.mapped());
+        if (machine && !ending_)
+            prepared_.emplace(id, std::move(machine));
+    }
+    if (before)
+        discard(std::move(before->process));
+}
+
+// The one whose state is this file, if it can be used.
+std::unique_ptr<PreparedMachine> ProcessManager::take_prepared(const Start& start, int state) {
+    if (!start.version->facts().suspends)
+        return nullptr;
+    std::unique_ptr<PreparedMachine> one;
+    {
+        const std::lock_guard lock(mutex_);
+        if (prepared_.empty())
+            return nullptr;
+        if (auto found = prepared_.extract(start.version->state_id()))
+            one = std::move(found.mapped());
+    }
+    if (!one)
+        return nullptr;
+    struct stat wanted {}, has {};
+    const auto& given = *start.version->facts().given;
+    if (one->process->running() && one->snapshot->digest() == start.snapshot && one->ceilings == given.ceilings &&
+        one->tenant == given.tenant && state >= 0 && ::fstat(state, &wanted) == 0 &&
+        ::fstat(one->state.get(), &has) == 0 && wanted.st_dev == has.st_dev && wanted.st_ino == has.st_ino)
+        return one;
+    discard(std::move(one->process));
+    return nullptr;
 }
 
 std::shared_ptr<store::SavedState> ProcessManager::claim_state(const FunctionVersion& version, int milliseconds) const {

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -15,6 +16,7 @@
 #include "src/daemon/fair_queue.hpp"
 #include "src/daemon/function_process.hpp"
 #include "src/daemon/jail_plans.hpp"
+#include "src/daemon/prepared_machine.hpp"
 #include "src/daemon/request.hpp"
 #include "src/daemon/spare_processes.hpp"
 #include "src/daemon/storage_service.hpp"
@@ -57,6 +59,12 @@ public:
     void add_unsaved(UnsavedState one);
     UnsavedStates& unsaved() { return unsaved_; }
     const UnsavedStates& unsaved() const { return unsaved_; }
+    // A process that begins to restore a machine whose state is arriving in this file. `bytes`: what there is of it.
+    // Null: not for this version. Throws HostError.
+    std::unique_ptr<PreparedMachine> prepare(const FunctionVersion& version, const Digest& snapshot, int state,
+                                             std::uint64_t bytes);
+    // Its state is complete and committed: a start of its version gets its process. Null forgets the one that was given.
+    void set_prepared(const FunctionVersion& version, std::unique_ptr<PreparedMachine> machine);
     // Cancels starts that have not begun, and tries a last time to save what is unsaved. `done` is not called
     // afterwards.
     void end();
@@ -77,6 +85,14 @@ private:
     bool start_unsaved(const Start& start);
     void wait_for_state(Start& start);
     std::variant<Started, std::string> started(const Start& start);
+    struct Assigned {
+        const FunctionVersion::Facts& facts;
+        const store::StoredSnapshot& snapshot;
+        bool report_excess = false;
+    };
+    FunctionProgram program_of(const Assigned& of);
+    std::unique_ptr<FunctionProcess> process_for(const FunctionProgram& program);
+    std::unique_ptr<PreparedMachine> take_prepared(const Start& start, int state);
     // Of a machine that can be suspended: null while another process has it.
     std::shared_ptr<store::SavedState> claim_state(const FunctionVersion& version, int milliseconds) const;
 
@@ -91,6 +107,7 @@ private:
     std::multiset<Digest> starting_from_;
     FairQueue<Start> to_start_, to_examine_;                  // by tenant
     std::vector<std::unique_ptr<FunctionProcess>> discarded_; // killed
+    std::map<std::string, std::unique_ptr<PreparedMachine>> prepared_; // by FunctionVersion::state_id()
     std::condition_variable start_wanted_, behind_wanted_;
     std::uint64_t ahead_bytes_ = 0;
     bool saving_again_ = false;

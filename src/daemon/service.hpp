@@ -62,6 +62,10 @@ public:
     void forward(const std::string& function, const store::Moved& moved) override;
     store::SavedState saved_state(const std::string& function, std::uint64_t version, unsigned machine) override;
     unsigned states(const std::string& function, std::uint64_t version) override;
+    std::unique_ptr<PreparedMachine> prepare(const std::string& function, std::uint64_t version, unsigned machine,
+                                             int state, std::uint64_t bytes) override;
+    void set_prepared(const std::string& function, std::uint64_t version, unsigned machine,
+                      std::unique_ptr<PreparedMachine> prepared) override;
     void refresh() override;
     // To be called often: what is due now and then.
     void tick();

@@ -8,7 +8,8 @@
 // bring the files of that list in its order, as many messages as needed. Then `cache` brings a socket
 // (cache_messages.hpp), or none if no page cache is available. If its `more_follows` is 1, the function has a storage,
 // and `storage` follows with a socket (storage_messages.hpp). For a machine that can be suspended, `state` follows
-// with the file of its saved state, or none. After that the daemon sends one more socket, a channel, for each request
+// with the file of its saved state, or none. If its `more_follows` is 1, parts of the state (state_file.hpp) are still
+// to come: the process prepares what it can, and `state` without a file tells it when the next one is there. After that the daemon sends one more socket, a channel, for each request
 // machine that it wants.
 //
 // The process ends when its control socket is closed, a machine when its channel is. `suspend`, with an empty file,
@@ -106,12 +107,12 @@ struct Message {
     std::uint16_t port = 0;            // request: the client's, of a stream
     std::uint16_t listen_port = 0;     // request: where the client of a stream connected
     Stream stream = Stream::no;        // request: for a TCP function's connection, which may idle and be half closed
-    std::uint8_t more_follows = 0;     // request: 1 if the program will have more bytes to read; cache
+    std::uint8_t more_follows = 0;     // request: 1 if the program will have more bytes to read; cache; state
     std::uint8_t others_wait = 0;      // request: 1 if others wait for the machine
     std::uint8_t reset = 0;            // reply: 1 if the program reset its connection
     std::uint8_t ready = 0;            // reply: 1 if it is also a `ready`
     std::uint32_t left = 0;            // pieces: files still to come in further messages; examine, describe: seconds
-    std::uint64_t state_bytes = 0;     // checkpoint, from the process: what the file holds now
+    std::uint64_t state_bytes = 0;     // checkpoint, from the process, and state: what of the file is the state
     // ready: figures of the previous request; with a machine's first `ready`, the first two describe the process
     std::uint64_t restore_us = 0, hot_bytes = 0, exec_us = 0, reset_us = 0, cpu_us = 0, dirty_pages = 0, exits = 0;
 };

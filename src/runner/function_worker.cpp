@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "src/capture/after_restore.hpp"
@@ -57,6 +58,8 @@ struct Assignment {
     bool kept = false;                    // one machine keeps its state
     bool suspends = false;                // and it may be saved
     UniqueFd state;                       // then: where it was saved; may be empty
+    std::optional<std::uint64_t> state_bytes; // what there is of it
+    bool state_grows = false;                 // parts of it are still to come
 };
 
 // Returns nothing if the daemon closed the socket or only asked for the walls. Throws UserError.
@@ -112,6 +115,8 @@ std::optional<Assignment> receive_assignment(int control, const jail::Jail& jail
         if (!state || state->message.kind != protocol::Kind::state)
             return std::nullopt;
         assignment.state = std::move(state->fd);
+        assignment.state_grows = state->message.more_follows != 0;
+        assignment.state_bytes = state->message.state_bytes;
     }
     return assignment;
 }
@@ -201,7 +206,9 @@ private:
         if (assignment_.state)
             return {.apply = [this](const Setup& setup, const std::shared_ptr<MachineImage>& image,
                                     std::vector<Frame>& changed) {
-                return resume_state(setup, *image, assignment_.state.get(), base_, assignment_.name, changed);
+                return resume_state(
+                    setup, *image, assignment_.state.get(), base_, assignment_.name, [this] { return state_bytes(); },
+                    changed);
             }};
         if (assignment_.after_restore.empty())
             return {};
@@ -212,6 +219,23 @@ private:
                                              &changed);
                     },
                 .makes_machines = true};
+    }
+
+    // What there is of the state. Then, while another daemon sends it, waits for its next part; nothing: there is none.
+    std::optional<std::uint64_t> state_bytes() {
+        if (assignment_.state_bytes)
+            return std::exchange(assignment_.state_bytes, std::nullopt);
+        if (!assignment_.state_grows)
+            return std::nullopt;
+        constexpr int kPatienceMs = 600'000;
+        pollfd told{options_.control.get(), POLLIN, 0};
+        const bool in_time = ::poll(&told, 1, kPatienceMs) > 0;
+        const auto received = in_time ? protocol::receive(options_.control.get(), protocol::Wait::no) : std::nullopt;
+        if (!received || received->message.kind != protocol::Kind::state)
+            throw UserError(ExitCode::failure, assignment_.name + ": its state did not arrive");
+        assignment_.state_grows = received->message.more_follows != 0;
+        begin_ = host_mono_ns();
+        return received->message.state_bytes;
     }
 
     // The channel of the next machine that the daemon wants; nothing when this process is to end.
@@ -404,7 +428,7 @@ private:
         }
     }
 
-    const std::uint64_t begin_;
+    std::uint64_t begin_; // of what the first request waits for
     const FunctionOptions options_;
     Assignment assignment_;
     Digest base_;                            // of saved states

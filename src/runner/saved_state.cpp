@@ -17,18 +17,26 @@ using namespace tinykvm;
 Digest base_of(const MachineState& snapshot) { return sha256(encode_metadata({{}, snapshot})); }
 
 std::shared_ptr<MachineImage> resume_state(const Setup& setup, const MachineImage& image, int file, const Digest& base,
-                                           const std::string& name, std::vector<Frame>& changed) {
-    const StateFile state(file, base, name + ": its saved state");
+                                           const std::string& name,
+                                           const std::function<std::optional<std::uint64_t>()>& sizes,
+                                           std::vector<Frame>& changed) {
+    const std::string what = name + ": its saved state";
     Image& memory = *image.image;
-    if (state.machine().frames < memory.frames())
-        throw UserError(ExitCode::bad_snapshot, name + ": its saved state: it has less memory than its snapshot");
-    memory.grow(state.machine().frames - memory.frames());
-    state.read_pages([&](Frame first, std::span<const std::byte> pages) { memory.replace(first, pages); });
+    std::optional<StateFile> state;
+    std::size_t read = 0; // parts
+    while (const auto size = sizes()) {
+        state.emplace(file, *size, base, what);
+        if (state->machine().frames < memory.frames())
+            throw UserError(ExitCode::bad_snapshot, what + ": it has less memory than its snapshot");
+        memory.grow(state->machine().frames - memory.frames());
+        state->read_pages([&](Frame first, std::span<const std::byte> pages) { memory.replace(first, pages); }, read);
+        read = state->parts();
+    }
     std::vector<std::string> warnings;
-    auto resumed = from_state(state.machine(), image.image, *setup.policy, warnings);
+    auto resumed = from_state(state->machine(), image.image, *setup.policy, warnings);
     for (const std::string& warning : warnings)
         note_line(warning);
-    changed.insert(changed.end(), state.frames().begin(), state.frames().end());
+    changed.insert(changed.end(), state->frames().begin(), state->frames().end());
     return resumed;
 }
 

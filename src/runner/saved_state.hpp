@@ -1,6 +1,9 @@
 // Suspends machines that keep their state, and resumes them.
 #pragma once
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,10 +17,12 @@ namespace kvmserver {
 Digest base_of(const tinykvm::MachineState& snapshot);
 
 // The image of a machine that goes on from a saved state. `image` is that of the snapshot, with the memory that the
-// result takes over; no machine of it may be used. `changed`: the frames that differ from the snapshot, for
+// result takes over; no machine of it may be used. `sizes`: how much of the file is the state, again and again, as long
+// as it grows. It may wait; nothing: it is complete. `changed`: the frames that differ from the snapshot, for
 // StateSaver. Throws UserError (bad_snapshot) that begins with `name`, HostError.
 std::shared_ptr<tinykvm::MachineImage> resume_state(const Setup& setup, const tinykvm::MachineImage& image, int file,
                                                     const Digest& base, const std::string& name,
+                                                    const std::function<std::optional<std::uint64_t>()>& sizes,
                                                     std::vector<tinykvm::Frame>& changed);
 
 // The image of a machine that waits for connections and has none, for StateSaver, or for a machine that goes on from

@@ -110,11 +110,12 @@ WrittenState write_state(int file, const WrittenState& before, const Digest& bas
 
 void StateFile::bad(const std::string& why) const { throw UserError(ExitCode::bad_snapshot, what_ + ": " + why); }
 
-StateFile::StateFile(int file, const Digest& base, std::string what) : file_(file), what_(std::move(what)) {
+StateFile::StateFile(int file, std::uint64_t size, const Digest& base, std::string what)
+    : file_(file), what_(std::move(what)) {
     struct stat info {};
     if (::fstat(file_, &info) < 0)
         throw_errno(what_);
-    const auto size = static_cast<std::uint64_t>(info.st_size);
+    size = std::min(size, static_cast<std::uint64_t>(info.st_size));
     do {
         parts_.push_back(read_part(parts_.empty() ? 0 : parts_.back().end, base,
                                    parts_.empty() ? nullptr : &parts_.back()));
@@ -174,13 +175,14 @@ StateFile::Part StateFile::read_part(std::uint64_t at, const Digest& base, const
     return part;
 }
 
-void StateFile::read_pages(const std::function<void(std::uint32_t, std::span<const std::byte>)>& fn) const {
-    for (std::size_t part = 0; part < parts_.size(); ++part)
-        read_pages(part, fn);
+void StateFile::read_pages(const std::function<void(std::uint32_t, std::span<const std::byte>)>& fn,
+                           std::size_t part) const {
+    for (; part < parts_.size(); ++part)
+        read_part_pages(part, fn);
 }
 
-void StateFile::read_pages(std::size_t number,
-                           const std::function<void(std::uint32_t, std::span<const std::byte>)>& fn) const {
+void StateFile::read_part_pages(std::size_t number,
+                                const std::function<void(std::uint32_t, std::span<const std::byte>)>& fn) const {
     const Part& part = parts_[number];
     const std::vector<std::uint32_t>& frames = part.frames;
     const auto wanted = [&](std::size_t at) { return last_[frames[at]] == number + 1; };

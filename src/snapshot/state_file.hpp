@@ -40,13 +40,17 @@ WrittenState write_state(int file, const WrittenState& before, const Digest& bas
 
 class StateFile {
 public:
-    // Checks all but the pages. `file` must stay open. Throws UserError (bad_snapshot) that begins with `what`, also
-    // when it is of another snapshot than `base`, and HostError.
-    StateFile(int file, const Digest& base, std::string what);
+    // Checks all but the pages. `file` must stay open. The state is its first `size` bytes, or all of it if it has fewer.
+    // Throws UserError (bad_snapshot) that begins with `what`, also when it is of another snapshot than `base`, and
+    // HostError.
+    StateFile(int file, std::uint64_t size, const Digest& base, std::string what);
     const tinykvm::MachineState& machine() const { return machine_; }
     std::span<const std::uint32_t> frames() const { return frames_; } // ascending, below machine().frames
-    // Calls fn for runs of pages. If this throws, because the pages are damaged, what fn has done is worth nothing.
-    void read_pages(const std::function<void(std::uint32_t first, std::span<const std::byte> pages)>& fn) const;
+    std::size_t parts() const { return parts_.size(); }
+    // Calls fn for runs of pages, of the parts from `part` on. If this throws, because the pages are damaged, what fn has
+    // done is worth nothing.
+    void read_pages(const std::function<void(std::uint32_t first, std::span<const std::byte> pages)>& fn,
+                    std::size_t part = 0) const;
 
 private:
     struct Part {
@@ -57,8 +61,8 @@ private:
     [[noreturn]] void bad(const std::string& why) const;
     // The part that begins at `at`, behind `before`.
     Part read_part(std::uint64_t at, const Digest& base, const Part* before);
-    void read_pages(std::size_t part,
-                    const std::function<void(std::uint32_t first, std::span<const std::byte> pages)>& fn) const;
+    void read_part_pages(std::size_t part,
+                         const std::function<void(std::uint32_t first, std::span<const std::byte> pages)>& fn) const;
 
     int file_;
     std::string what_;

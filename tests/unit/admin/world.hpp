@@ -30,6 +30,11 @@ public:
         return {};
     }
     void forward(const std::string&, const store::Moved&) override {}
+    std::unique_ptr<daemon::PreparedMachine> prepare(const std::string&, std::uint64_t, unsigned, int,
+                                                     std::uint64_t) override {
+        return nullptr;
+    }
+    void set_prepared(const std::string&, std::uint64_t, unsigned, std::unique_ptr<daemon::PreparedMachine>) override {}
     store::SavedState saved_state(const std::string&, std::uint64_t, unsigned) override {
         throw store::NotFound("there is none");
     }

@@ -42,7 +42,7 @@ struct Written {
     Outcome read(const Digest& of) const {
         return outcome_of([&] {
             const auto file = open();
-            StateFile(file.get(), of, "the state").read_pages([](std::uint32_t, std::span<const std::byte>) {});
+            StateFile(file.get(), UINT64_MAX, of, "the state").read_pages([](std::uint32_t, std::span<const std::byte>) {});
         });
     }
 };
@@ -53,7 +53,7 @@ TEST_CASE("a saved state is read as it was written") {
     const Written written;
     CHECK(written.size == std::filesystem::file_size(written.path));
     const auto file = written.open();
-    const StateFile state(file.get(), written.base, "the state");
+    const StateFile state(file.get(), UINT64_MAX, written.base, "the state");
     CHECK(encode_metadata({{}, state.machine()}) == encode_metadata({{}, sample_state(kStateFrames)}));
     CHECK(std::vector(state.frames().begin(), state.frames().end()) == kChanged);
     std::vector<std::uint32_t> seen;
@@ -131,7 +131,7 @@ struct InParts : Written {
 TEST_CASE("of a state in parts the last that has a frame counts") {
     const InParts written;
     const auto file = written.open();
-    const StateFile state(file.get(), written.base, "the state");
+    const StateFile state(file.get(), UINT64_MAX, written.base, "the state");
     CHECK(state.machine().frames == 700);
     CHECK(state.frames().size() == 650);
     std::vector<unsigned> seen(700);
@@ -166,4 +166,24 @@ TEST_CASE("a state whose last part is damaged, cut off, or follows another one i
     CHECK(written.read(written.base).code == tinykvm::ExitCode::bad_snapshot);
     write_file(written.path, written.whole[1]);
     CHECK(written.read(written.base).message.empty());
+}
+
+TEST_CASE("a state is read part by part while it grows") {
+    const InParts written;
+    write_file(written.path, std::span(written.whole[2]).first(written.whole[1].size() + 5000));
+    const auto file = written.open();
+    std::size_t pages = 0;
+    const auto read = [&](std::size_t size, std::size_t part) {
+        const StateFile state(file.get(), size, written.base, "the state");
+        CHECK(state.parts() == part + 1);
+        pages = 0;
+        state.read_pages([&](std::uint32_t, std::span<const std::byte> run) { pages += run.size() / kPageSize; }, part);
+    };
+    read(written.whole[0].size(), 0);
+    CHECK(pages == 400);
+    read(written.whole[1].size(), 1); // behind it there is some of the third one
+    CHECK(pages == 10);
+    write_file(written.path, written.whole[2]);
+    read(written.whole[2].size(), 2);
+    CHECK(pages == 350);
 }
