@@ -10,13 +10,22 @@
 
 namespace kvmserver {
 
+RandomState random_state_in(const tinykvm::MachineImage& image) {
+    unique::Found found = unique::find_entropy(unique::MachineMemory(image).view());
+    return {std::move(found.regions), std::move(found.left_out)};
+}
+
+void set_random_state(tinykvm::MachineImage& image, std::vector<tinykvm::EntropyRegion> regions) {
+    image.entropy = std::move(regions);
+    image.keep_pid = tinykvm::must_keep_pid(*image.regions) && !tinykvm::knows_running_loop(image.entropy);
+}
+
 std::string find_random_state(tinykvm::MachineImage& image, const std::string& name) {
     const std::uint64_t begin = tinykvm::host_mono_ns();
     const unique::MachineMemory memory(image);
     const std::uint64_t copied = tinykvm::host_mono_ns();
     unique::Found found = unique::find_entropy(memory.view());
-    image.entropy = std::move(found.regions);
-    image.keep_pid = tinykvm::must_keep_pid(*image.regions) && !tinykvm::knows_running_loop(image.entropy);
+    set_random_state(image, std::move(found.regions));
     if (name.empty())
         return found.left_out;
     for (const tinykvm::EntropyRegion& region : image.entropy)

@@ -1,10 +1,20 @@
 // Finds the random state in an image that must be refilled for every invocation (src/unique).
 #pragma once
 #include <string>
+#include <vector>
 
 #include "tinykvm/machine/machine.hpp"
 
 namespace kvmserver {
+
+// All of it, for image.entropy. Reads all of the program's memory, so that the whole image is loaded. `left_out`: why
+// regions may be missing; "" when the list is complete.
+struct RandomState {
+    std::vector<tinykvm::EntropyRegion> regions;
+    std::string left_out;
+};
+RandomState random_state_in(const tinykvm::MachineImage& image);
+void set_random_state(tinykvm::MachineImage& image, std::vector<tinykvm::EntropyRegion> regions);
 
 // Sets image.entropy and image.keep_pid. Reads all of the program's memory, so that the whole image is loaded. `name`
 // is the program's name, for one log line per region found; "" logs nothing. Returns why regions may be missing; ""

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "src/capture/after_restore.hpp"
+#include "src/capture/random_state.hpp"
 #include "src/ceilings/claims.hpp"
 #include "src/jail/enter.hpp"
 #include "src/jail/spawn.hpp"
@@ -345,7 +346,10 @@ private:
         if (!machine)
             return false;
         std::vector<Frame> changed;
-        image = image_of(std::move(*machine), restored_.image()->image, changed);
+        const auto* const found = knows_random_state_ || !saver_->found() ? nullptr : &*saver_->found();
+        MergedMachine merged = image_of(std::move(*machine), restored_.image()->image, found, changed);
+        image = std::move(merged.image);
+        knows_random_state_ = merged.knows_random_state && (found || knows_random_state_);
         kept_.reset();
         changed_.insert(changed_.end(), changed.begin(), changed.end());
         saver_->changed(changed);
@@ -359,7 +363,13 @@ private:
         if (!take_image(image, machine))
             return false;
         try {
-            saver_->save(image ? *image : *restored_.image(), suspend_to_.get(), base_, changed_);
+            MachineImage& last = image ? *image : *restored_.image(); // of which there is no machine
+            if (!knows_random_state_ && !image && saver_->found())
+                set_random_state(last, *saver_->found());
+            else if (!knows_random_state_)
+                find_random_state(last, "");
+            knows_random_state_ = true;
+            saver_->save(last, suspend_to_.get(), base_, changed_);
             tell(protocol::Kind::saved);
             return true;
         } catch (const HostError& error) { // such as a disk that is full
@@ -380,7 +390,8 @@ private:
         machine.reset();
         if (image)
             restored_.replace_image(std::move(image));
-        saver_->save_behind(restored_.image(), std::move(checkpoint_to_), base_, changed_, std::move(checkpoint_done_));
+        saver_->save_behind(restored_.image(), !knows_random_state_, std::move(checkpoint_to_), base_, changed_,
+                            std::move(checkpoint_done_));
     }
 
     void serve(Thread& machine) {
@@ -435,6 +446,7 @@ private:
     UniqueFd suspend_to_;                    // the file for its state, once that is wanted
     UniqueFd checkpoint_to_, checkpoint_done_; // the same while it goes on, and where to tell
     std::vector<Frame> changed_;             // since the snapshot, as far as image() has it
+    bool knows_random_state_ = true;         // image() has it set; otherwise saver_ may have found it
     std::unique_ptr<StorageClient> storage_; // null: it has none
     Restored restored_;
     WorkerStats stats_;

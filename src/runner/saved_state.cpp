@@ -40,15 +40,17 @@ std::shared_ptr<MachineImage> resume_state(const Setup& setup, const MachineImag
     return resumed;
 }
 
-std::shared_ptr<MachineImage> image_of(Machine&& machine, std::shared_ptr<Image> memory, std::vector<Frame>& changed) {
-    // As after a hook (capture/after_restore.cpp).
-    const bool moved = machine.entropy_may_have_moved();
-    auto regions = machine.image().entropy;
-    auto merged = std::move(machine).merge_into(std::move(memory), &changed);
-    if (moved)
-        find_random_state(*merged, "");
-    else
-        merged->entropy = std::move(regions);
+MergedMachine image_of(Machine&& machine, std::shared_ptr<Image> memory, const std::vector<EntropyRegion>* regions,
+                       std::vector<Frame>& changed) {
+    const bool moved = regions ? machine.entropy_may_have_moved(*regions) : machine.entropy_may_have_moved();
+    auto known = regions ? *regions : machine.image().entropy;
+    MergedMachine merged{std::move(machine).merge_into(std::move(memory), &changed), !moved};
+    if (moved) {
+        merged.image->entropy.clear();
+        merged.image->keep_pid = true;
+    } else {
+        set_random_state(*merged.image, std::move(known));
+    }
     return merged;
 }
 

@@ -7,6 +7,7 @@
 #include <exception>
 #include <utility>
 
+#include "src/capture/random_state.hpp"
 #include "src/protocol/worker_messages.hpp"
 #include "src/setup/report.hpp"
 #include "tinykvm/base/error.hpp"
@@ -51,15 +52,18 @@ void StateSaver::save(const MachineImage& image, int file, const Digest& base, s
                 kWhat);
 }
 
-void StateSaver::save_behind(std::shared_ptr<const MachineImage> image, UniqueFd file, const Digest& base,
+void StateSaver::save_behind(std::shared_ptr<const MachineImage> image, bool find, UniqueFd file, const Digest& base,
                              std::vector<Frame> all, UniqueFd done) {
+    found_.reset();
     try {
         Plan plan = plan_for(file.get(), std::move(all));
         file_.reset();
         MachineState state = to_state(*image, setup_.env, setup_.program);
-        thread_ = std::thread([this, image = std::move(image), file = std::move(file), done = std::move(done), base,
+        thread_ = std::thread([this, image = std::move(image), find, file = std::move(file), done = std::move(done), base,
                                plan = std::move(plan), state = std::move(state)]() mutable {
             try {
+                if (find)
+                    state.entropy = found_.emplace(random_state_in(*image).regions);
                 written_ = write_state(file.get(), plan.before, base, state, image->image->bytes(), plan.frames, kWhat);
                 file_ = std::move(file);
                 protocol::Message message;

@@ -1,6 +1,7 @@
 // Saves the state of a function process's machine: at its end, or while it goes on.
 #pragma once
 #include <memory>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -28,10 +29,13 @@ public:
     // kept, and only the difference added, if it is the one of the last save_behind(). `all`: the frames that differ
     // from the snapshot. Throws HostError.
     void save(const tinykvm::MachineImage& image, int file, const Digest& base, std::vector<tinykvm::Frame> all);
-    // The same on a thread, while machines of the image run. Tells `done` once the state is saved (Kind::checkpoint), and
+    // The same on a thread, while machines of the image run. `find`: the image does not know its random state, which is
+    // looked for first. Tells `done` once the state is saved (Kind::checkpoint), and
     // closes it; prints a line if it cannot be. Call after finish().
-    void save_behind(std::shared_ptr<const tinykvm::MachineImage> image, tinykvm::UniqueFd file, const Digest& base,
-                     std::vector<tinykvm::Frame> all, tinykvm::UniqueFd done);
+    void save_behind(std::shared_ptr<const tinykvm::MachineImage> image, bool find, tinykvm::UniqueFd file,
+                     const Digest& base, std::vector<tinykvm::Frame> all, tinykvm::UniqueFd done);
+    // After finish(): what was found. Nothing if nothing was looked for, or it could not be.
+    const std::optional<std::vector<tinykvm::EntropyRegion>>& found() const { return found_; }
 
 private:
     struct Plan { // what to write
@@ -43,6 +47,7 @@ private:
     const Setup& setup_;
     tinykvm::UniqueFd file_; // of the last save_behind(); empty: it failed, or there was none
     WrittenState written_;
+    std::optional<std::vector<tinykvm::EntropyRegion>> found_;
     std::vector<tinykvm::Frame> since_;
     std::thread thread_;
 };

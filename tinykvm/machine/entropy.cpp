@@ -8,6 +8,8 @@
 #include "tinykvm/abi/layout.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/random_stream.hpp"
+#include "tinykvm/machine/image_memory.hpp"
+#include "tinykvm/machine/machine.hpp"
 
 namespace tinykvm {
 
@@ -29,6 +31,19 @@ void check_entropy_region(const EntropyRegion& region) {
     if (region.fill == EntropyFill::pid &&
         (region.bytes != sizeof(std::uint32_t) || region.at % sizeof(std::uint32_t) != 0))
         bad("is not a process id");
+}
+
+// Whether the bytes around a range of a page differ from the image.
+bool differs_around(const GuestRam& ram, Frame frame, std::size_t begin, std::size_t bytes) {
+    constexpr std::size_t kAround = 64; // headers of objects and of allocations
+    const auto own = ram.frame_bytes(frame);
+    const auto image = std::span(ram.image()->data() + frame_address(frame).value, kPageSize);
+    const std::size_t end = begin + bytes;
+    const auto differs = [&](std::size_t from, std::size_t to) {
+        return !std::ranges::equal(own.subspan(from, to - from), image.subspan(from, to - from));
+    };
+    return differs(begin - std::min(begin, kAround), begin) ||
+           differs(end, std::min<std::size_t>(end + kAround, kPageSize));
 }
 
 } // namespace
@@ -81,20 +96,23 @@ void EntropyRegions::fill(RandomStream& random, std::uint32_t pid) const {
 }
 
 bool EntropyRegions::surroundings_changed(const GuestRam& ram, const PageTables& tables) const {
-    constexpr std::size_t kAround = 64; // headers of objects and of allocations
-    const std::byte* pristine = ram.image()->data();
     return std::any_of(pieces_.begin(), pieces_.end(), [&](const Piece& piece) {
-        if (pte::frame(tables.get(piece.at)) != piece.frame)
-            return true;
-        const auto own = ram.frame_bytes(piece.frame);
-        const auto image = std::span(pristine + frame_address(piece.frame).value, kPageSize);
-        const std::size_t begin = piece.at.value % kPageSize, end = begin + piece.to.size();
-        const auto differs = [&](std::size_t from, std::size_t to) {
-            return !std::ranges::equal(own.subspan(from, to - from), image.subspan(from, to - from));
-        };
-        return differs(begin - std::min(begin, kAround), begin) ||
-               differs(end, std::min<std::size_t>(end + kAround, kPageSize));
+        return pte::frame(tables.get(piece.at)) != piece.frame ||
+               differs_around(ram, piece.frame, piece.at.value % kPageSize, piece.to.size());
     });
+}
+
+bool entropy_may_have_moved(std::span<const EntropyRegion> regions, const MachineImage& image, const GuestRam& ram,
+                            const PageTables& tables) {
+    for (const EntropyRegion& region : regions)
+        for (std::uint64_t at = region.at, end = region.at + region.bytes; at < end;) {
+            const std::uint64_t in_page = at % kPageSize, bytes = std::min(kPageSize - in_page, end - at);
+            const auto frame = frame_in(image, GuestVirt(at));
+            if (!frame || pte::frame(tables.get(GuestVirt(at))) != *frame || differs_around(ram, *frame, in_page, bytes))
+                return true;
+            at += bytes;
+        }
+    return false;
 }
 
 } // namespace tinykvm

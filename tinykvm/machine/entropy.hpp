@@ -40,6 +40,11 @@ private:
     std::vector<Frame> frames_;
 };
 
+// The same for regions that were found in the image only after the machine was made of it: whether they are elsewhere
+// in the machine by now.
+bool entropy_may_have_moved(std::span<const EntropyRegion> regions, const struct MachineImage& image,
+                            const GuestRam& ram, const PageTables& tables);
+
 // Bounds the cost of filling, which each invocation pays outside of its own time limits.
 inline constexpr std::size_t kMaxEntropyRegions = 4096;
 inline constexpr std::uint64_t kMaxEntropyBytes = 16 << 20;

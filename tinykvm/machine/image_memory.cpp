@@ -40,6 +40,11 @@ bool read_image(const MachineImage& image, GuestVirt at, std::span<std::byte> to
     return true;
 }
 
+std::optional<Frame> frame_in(const MachineImage& image, GuestVirt at) {
+    const std::uint64_t entry = leaf_of(image, at);
+    return entry == 0 ? std::nullopt : std::optional(pte::frame(entry));
+}
+
 bool is_callable(const MachineImage& image) {
     std::uint32_t state = abi::kNotReady;
     return read_image(image, GuestVirt(layout::kShared + offsetof(abi::Shared, function_call.state)),

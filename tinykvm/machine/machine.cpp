@@ -323,6 +323,10 @@ void Machine::refresh_identity() {
 
 bool Machine::entropy_may_have_moved() const { return entropy_.surroundings_changed(ram_, space_.tables()); }
 
+bool Machine::entropy_may_have_moved(std::span<const EntropyRegion> regions) const {
+    return tinykvm::entropy_may_have_moved(regions, *image_, ram_, space_.tables());
+}
+
 Machine::Wait Machine::wait() const {
     const volatile abi::Wait& w = shared_->wait;
     Wait out{};

@@ -253,6 +253,8 @@ public:
     // Clone only: whether the memory around an entropy region differs from the image. A generator that moves leaves
     // such a trace: a page that is gone, or the changed header of a freed object.
     bool entropy_may_have_moved() const;
+    // The same for regions that were found in its image since the machine was made of it.
+    bool entropy_may_have_moved(std::span<const EntropyRegion> regions) const;
     const MachineImage& image() const { return *image_; } // clone only
     // Brings the vCPU to the state in which a wait leaves it, so that it can serve another invocation. False when it
     // stopped in an instruction that KVM cannot complete: this machine cannot be reset, only destroyed.
