@@ -44,6 +44,9 @@ using namespace tinykvm;
 
 namespace {
 
+// How long a process that prepares for a machine from another daemon waits for its next part, or to be needed.
+constexpr int kArrivalMs = 120'000;
+
 // What this process is to serve.
 struct Assignment {
     std::string name;          // "hello v4", for messages
@@ -228,14 +231,14 @@ private:
             return std::exchange(assignment_.state_bytes, std::nullopt);
         if (!assignment_.state_grows)
             return std::nullopt;
-        constexpr int kPatienceMs = 600'000;
         pollfd told{options_.control.get(), POLLIN, 0};
-        const bool in_time = ::poll(&told, 1, kPatienceMs) > 0;
+        const bool in_time = ::poll(&told, 1, kArrivalMs) > 0;
         const auto received = in_time ? protocol::receive(options_.control.get(), protocol::Wait::no) : std::nullopt;
         if (!received || received->message.kind != protocol::Kind::state)
             throw UserError(ExitCode::failure, assignment_.name + ": its state did not arrive");
         assignment_.state_grows = received->message.more_follows != 0;
         begin_ = host_mono_ns();
+        arrived_ = true;
         return received->message.state_bytes;
     }
 
@@ -243,8 +246,11 @@ private:
     std::optional<UniqueFd> next_channel() {
         for (;;) {
             pollfd fds[2] = {{options_.control.get(), POLLIN, 0}, {StopSignal::instance().fd(), POLLIN, 0}};
-            if (::poll(fds, 2, -1) < 0 && errno != EINTR)
+            const int polled = ::poll(fds, 2, arrived_ ? kArrivalMs : -1);
+            if (polled < 0 && errno != EINTR)
                 throw_errno("poll");
+            if (polled == 0) // the other daemon has gone
+                return std::nullopt;
             if (StopSignal::instance().requested())
                 return std::nullopt;
             if (fds[0].revents == 0)
@@ -260,6 +266,7 @@ private:
             }
             if (!received || received->message.kind != protocol::Kind::add_machine || !received->fd)
                 return std::nullopt;
+            arrived_ = false;
             return std::move(received->fd);
         }
     }
@@ -446,6 +453,7 @@ private:
     UniqueFd suspend_to_;                    // the file for its state, once that is wanted
     UniqueFd checkpoint_to_, checkpoint_done_; // the same while it goes on, and where to tell
     std::vector<Frame> changed_;             // since the snapshot, as far as image() has it
+    bool arrived_ = false;                   // from another daemon, and has not been asked for anything
     bool knows_random_state_ = true;         // image() has it set; otherwise saver_ may have found it
     std::unique_ptr<StorageClient> storage_; // null: it has none
     Restored restored_;

@@ -116,9 +116,9 @@ def exactly_one(a: Side, b: Side, name: str, expected: set[int]) -> bool:
     there = b.daemon.ask(name)
     if moved:
         assert moved["confirmed"] and there.status == 200 and int(there.body) == first + 1, (moved, there)
-        assert a.text(name) == f"{first + 2}\n" and not a.runs(name)
+        assert a.text(name) == f"{first + 2}\n" and not a.serves(name)
         return True
-    assert there.status in (404, 503) and not b.runs(name), there
+    assert there.status in (404, 503) and not b.serves(name), there
     assert a.text(name) == f"{first + 1}\n"
     again = a.migrate(b, name)  # nothing is in the way
     assert again.status == 0 and [a.text(name), b.text(name)] == [f"{first + 2}\n", f"{first + 3}\n"], again
@@ -180,7 +180,7 @@ def test_killed_at_any_moment(two) -> None:
             assert moved["confirmed"], moved
             at, other = other, at
         last = number + 1
-        assert at.text() == f"{last}\n" and not other.runs(), round
+        assert at.text() == f"{last}\n" and not other.serves(), round
         if not at.store("suspend", "keeps").status:
             saved = last
 
