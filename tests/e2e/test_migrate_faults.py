@@ -9,7 +9,8 @@ import threading
 
 import harness
 import pytest
-from test_migrate import Side, deploy, two  # noqa: F401: fixtures
+from test_kept import KEPT, node  # noqa: F401: a fixture
+from test_migrate import SUSPENDS, Side, deploy, two  # noqa: F401: fixtures
 
 STEPS = ["info", "present", "missing", "upload", "bytes", "version", "ahead", "state", "take-over"]  # requests to the other daemon
 MOMENTS = ["before", "after"]  # the request is not sent; its reply is not received
@@ -206,3 +207,25 @@ def test_the_other_daemon_dies(two, between, step, moment) -> None:
 @pytest.mark.parametrize("step, moment", cases())
 def test_this_daemon_dies(two, between, step, moment) -> None:
     one_case(*two, between, "keeps", step, moment, two[0])
+
+
+def test_stopped_at_any_moment(two, node) -> None:
+    """A daemon that is told to end loses nothing, whatever a migration is doing."""
+    at, other = two
+    at.store.deploy_probe(node, "probe", settings=KEPT + SUSPENDS)
+    number = 0
+    for round in range(8):
+        if round % 4 == 0:
+            at.text("probe", "/grow/40")
+            kept = at.text("probe", "/sum")
+        timer = threading.Timer(0.06 + 0.08 * round, lambda: at.daemon.popen.send_signal(signal.SIGTERM))
+        timer.start()
+        at.migrate(other, "probe")
+        timer.join()
+        at.daemon.wait()
+        at.start()
+        number += 1
+        harness.wait_until(lambda: at.daemon.ask("probe", "/name").status == 200, "it is live")
+        assert at.text("probe", "/count") == str(number) and at.text("probe", "/sum") == kept, round
+        if at.store.json("describe", "probe").get("moved"):
+            at, other = other, at
