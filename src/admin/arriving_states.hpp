@@ -17,8 +17,8 @@ namespace kvmserver::admin {
 
 struct ArrivingState {
     store::SavedState state;
-    tinykvm::UniqueFd file;  // that it has begun
-    std::uint64_t bytes = 0; // so far
+    tinykvm::UniqueFd file;                            // that it has begun
+    std::uint64_t bytes = 0;                           // so far
     std::unique_ptr<daemon::PreparedMachine> prepared; // null: none
 };
 

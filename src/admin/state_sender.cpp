@@ -96,19 +96,19 @@ void StateSender::send(unsigned machine, tinykvm::UniqueFd file, std::uint64_t b
         at += count;
     }
     std::uint64_t at = from;
-    const remote::Reply reply = there_.ask(
-        {.method = "PUT",
-         .target = fmt::format("/v1/functions/{}/versions/{}/state?machine={}&from={}&more={}&sha256={}",
-                               percent_encoded(from_.function), version_there_, machine, from, last == Last::no,
-                               sum.finish().hex()),
-         .source =
-             [&](char* into, std::size_t most) {
-                 const std::size_t count = read(at, std::as_writable_bytes(std::span(into, most)));
-                 at += count;
-                 return count;
-             },
-         .body_bytes = bytes - from,
-         .transfer = true});
+    const remote::Reply reply =
+        there_.ask({.method = "PUT",
+                    .target = fmt::format("/v1/functions/{}/versions/{}/state?machine={}&from={}&more={}&sha256={}",
+                                          percent_encoded(from_.function), version_there_, machine, from,
+                                          last == Last::no, sum.finish().hex()),
+                    .source =
+                        [&](char* into, std::size_t most) {
+                            const std::size_t count = read(at, std::as_writable_bytes(std::span(into, most)));
+                            at += count;
+                            return count;
+                        },
+                    .body_bytes = bytes - from,
+                    .transfer = true});
     if (reply.status >= 400)
         remote::throw_problem(reply, there_.shown());
     bytes_ += bytes - from;

@@ -82,9 +82,10 @@ struct InvokeReply {
 struct Checkpoint {
     unsigned machine = 1;
     tinykvm::UniqueFd file;
-    tinykvm::UniqueFd done; // of its process: a message comes once the file holds the state, or the end if it never will
-    // Waits for that. How long the state is: later ones may follow it in the file. Nothing if the file never holds it, or
-    // not within a minute.
+    tinykvm::UniqueFd
+        done; // of its process: a message comes once the file holds the state, or the end if it never will
+    // Waits for that. How long the state is: later ones may follow it in the file. Nothing if the file never holds it,
+    // or not within a minute.
     std::optional<std::uint64_t> wait() const;
 };
 
@@ -131,8 +132,8 @@ public:
     // The saved state of one of the version's machines, which are numbered from 1. While it lives, nobody else uses it.
     // Throws store::NotFound, store::Conflict if a process has it.
     virtual store::SavedState saved_state(const std::string& function, std::uint64_t version, unsigned machine) = 0;
-    // On the daemon that it comes to: begins to restore the machine, whose state is arriving in this file. Null if that is
-    // not possible for the version. `bytes`: what there is of it; more is told to the process. Throws HostError.
+    // On the daemon that it comes to: begins to restore the machine, whose state is arriving in this file. Null if that
+    // is not possible for the version. `bytes`: what there is of it; more is told to the process. Throws HostError.
     virtual std::unique_ptr<PreparedMachine> prepare(const std::string& function, std::uint64_t version,
                                                      unsigned machine, int state, std::uint64_t bytes) = 0;
     // Its state is complete and committed: the machine goes on in this process. Null: the one that was given is ended.

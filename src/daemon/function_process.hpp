@@ -22,20 +22,20 @@ struct FunctionProgram {
     std::string name;     // "hello v4"
     std::string function; // "hello"
     const store::StoredSnapshot* snapshot = nullptr;
-    std::string after_restore;  // path of the hook; "": none
-    std::string values;         // body of the hook's request
-    std::string environment;    // "NAME=VALUE", each with a NUL
-    std::string ceilings;       // the most that it is granted (ceilings_text); "": no ceilings
-    bool report_excess = false; // whether it reports what its snapshot claims above them
-    std::string jail;           // what its jail leaves open: jail::to_text()
-    GroupLimits limits{};       // of its control group
-    std::string tenant{};       // it shares memory only with functions of this tenant
-    bool kept = false;          // whether one machine keeps its state
-    bool suspends = false;      // whether that is saved when it is idle
-    int state = -1;             // then: the file where it was saved, or -1
+    std::string after_restore;              // path of the hook; "": none
+    std::string values;                     // body of the hook's request
+    std::string environment;                // "NAME=VALUE", each with a NUL
+    std::string ceilings;                   // the most that it is granted (ceilings_text); "": no ceilings
+    bool report_excess = false;             // whether it reports what its snapshot claims above them
+    std::string jail;                       // what its jail leaves open: jail::to_text()
+    GroupLimits limits{};                   // of its control group
+    std::string tenant{};                   // it shares memory only with functions of this tenant
+    bool kept = false;                      // whether one machine keeps its state
+    bool suspends = false;                  // whether that is saved when it is idle
+    int state = -1;                         // then: the file where it was saved, or -1
     std::uint64_t state_bytes = UINT64_MAX; // what of the file is the state; or all of it
     bool state_grows = false;               // there are only some of its parts yet: see state_grew()
-    int storage = -1;           // its socket of StorageService; -1: it has no storage
+    int storage = -1;                       // its socket of StorageService; -1: it has no storage
 };
 
 class FunctionProcess {

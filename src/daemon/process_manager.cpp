@@ -253,7 +253,8 @@ std::unique_ptr<PreparedMachine> ProcessManager::take_prepared(const Start& star
     }
     if (!one)
         return nullptr;
-    struct stat wanted {}, has {};
+    struct stat wanted {
+    }, has{};
     const auto& given = *start.version->facts().given;
     if (one->process->running() && one->snapshot->digest() == start.snapshot && one->ceilings == given.ceilings &&
         one->tenant == given.tenant && state >= 0 && ::fstat(state, &wanted) == 0 &&

@@ -63,7 +63,8 @@ public:
     // Null: not for this version. Throws HostError.
     std::unique_ptr<PreparedMachine> prepare(const FunctionVersion& version, const Digest& snapshot, int state,
                                              std::uint64_t bytes);
-    // Its state is complete and committed: a start of its version gets its process. Null forgets the one that was given.
+    // Its state is complete and committed: a start of its version gets its process. Null forgets the one that was
+    // given.
     void set_prepared(const FunctionVersion& version, std::unique_ptr<PreparedMachine> machine);
     // Cancels starts that have not begun, and tries a last time to save what is unsaved. `done` is not called
     // afterwards.
@@ -105,8 +106,8 @@ private:
     UnsavedStates unsaved_;
     mutable std::mutex mutex_; // guards the following
     std::multiset<Digest> starting_from_;
-    FairQueue<Start> to_start_, to_examine_;                  // by tenant
-    std::vector<std::unique_ptr<FunctionProcess>> discarded_; // killed
+    FairQueue<Start> to_start_, to_examine_;                           // by tenant
+    std::vector<std::unique_ptr<FunctionProcess>> discarded_;          // killed
     std::map<std::string, std::unique_ptr<PreparedMachine>> prepared_; // by FunctionVersion::state_id()
     std::condition_variable start_wanted_, behind_wanted_;
     std::uint64_t ahead_bytes_ = 0;

@@ -188,9 +188,10 @@ WorkerPool::HoldEnd WorkerPool::await_held(const std::shared_ptr<FunctionVersion
 
 UserError WorkerPool::has_requests(const std::shared_ptr<FunctionVersion>& version,
                                    std::chrono::milliseconds patience) {
-    return UserError(ExitCode::unreachable,
-                     fmt::format("{} still has requests after {:.3g} s; it stays: --wait SECONDS allows for longer ones",
-                                 version->facts().function, std::chrono::duration<double>(patience).count()));
+    return UserError(
+        ExitCode::unreachable,
+        fmt::format("{} still has requests after {:.3g} s; it stays: --wait SECONDS allows for longer ones",
+                    version->facts().function, std::chrono::duration<double>(patience).count()));
 }
 
 Checkpoint WorkerPool::prepare_checkpoint(RunningWorker& worker) {

@@ -9,15 +9,16 @@
 // (cache_messages.hpp), or none if no page cache is available. If its `more_follows` is 1, the function has a storage,
 // and `storage` follows with a socket (storage_messages.hpp). For a machine that can be suspended, `state` follows
 // with the file of its saved state, or none. If its `more_follows` is 1, parts of the state (state_file.hpp) are still
-// to come: the process prepares what it can, and `state` without a file tells it when the next one is there. After that the daemon sends one more socket, a channel, for each request
-// machine that it wants.
+// to come: the process prepares what it can, and `state` without a file tells it when the next one is there. After that
+// the daemon sends one more socket, a channel, for each request machine that it wants.
 //
 // The process ends when its control socket is closed, a machine when its channel is. `suspend`, with an empty file,
 // comes in place of another channel: once all channels are closed, the process saves its machine's state in that file,
-// says `saved`, and ends with status 0. If it could not, it says `unsaved` and keeps the machine in memory: it may be sent
-// channels again, or another `suspend`. `checkpoint`, twice, brings such a file and a socket. The process says `unsaved`
-// as soon as the machine can go on, and saves the state meanwhile: it sends `checkpoint` over the socket once it has, with
-// the size of what it wrote, and closes it. The next `suspend` or `checkpoint` may bring the same file. Then it adds what has changed (state_file.hpp).
+// says `saved`, and ends with status 0. If it could not, it says `unsaved` and keeps the machine in memory: it may be
+// sent channels again, or another `suspend`. `checkpoint`, twice, brings such a file and a socket. The process says
+// `unsaved` as soon as the machine can go on, and saves the state meanwhile: it sends `checkpoint` over the socket once
+// it has, with the size of what it wrote, and closes it. The next `suspend` or `checkpoint` may bring the same file.
+// Then it adds what has changed (state_file.hpp).
 //
 // Requests. A machine sends `ready` when it can take a request. It is then sent one `request` with the first bytes that
 // the program is to read. A request whose first bytes do not fit a message comes with a socket instead, and without

@@ -53,15 +53,15 @@ struct Assignment {
     std::string after_restore; // path of the warm-up request after a restore, before all others; "": none
     UniqueFd list;             // the list of the snapshot's pieces: byte_source.hpp
     std::vector<UniqueFd> pieces;
-    UniqueFd values;                      // the body of that request
-    UniqueFd cache;                       // the socket to the daemon's cache: cache_client.hpp; may be empty
-    UniqueFd storage;                     // to the function's storage: storage_client.hpp; empty: it has none
-    std::vector<std::string> environment; // "NAME=VALUE": added to the program's environment
-    std::vector<Ceilings> ceilings;       // limits on what it is granted
-    bool report_excess = false;           // report what its snapshot claims above its ceilings
-    bool kept = false;                    // one machine keeps its state
-    bool suspends = false;                // and it may be saved
-    UniqueFd state;                       // then: where it was saved; may be empty
+    UniqueFd values;                          // the body of that request
+    UniqueFd cache;                           // the socket to the daemon's cache: cache_client.hpp; may be empty
+    UniqueFd storage;                         // to the function's storage: storage_client.hpp; empty: it has none
+    std::vector<std::string> environment;     // "NAME=VALUE": added to the program's environment
+    std::vector<Ceilings> ceilings;           // limits on what it is granted
+    bool report_excess = false;               // report what its snapshot claims above its ceilings
+    bool kept = false;                        // one machine keeps its state
+    bool suspends = false;                    // and it may be saved
+    UniqueFd state;                           // then: where it was saved; may be empty
     std::optional<std::uint64_t> state_bytes; // what there is of it
     bool state_grows = false;                 // parts of it are still to come
 };
@@ -339,8 +339,8 @@ private:
         });
     }
 
-    // The image of the machine, and the machine, which nothing may use; null if there is none. False if the machine does
-    // not become quiet: it stays, unless fail() was called.
+    // The image of the machine, and the machine, which nothing may use; null if there is none. False if the machine
+    // does not become quiet: it stays, unless fail() was called.
     bool take_image(std::shared_ptr<MachineImage>& image, std::unique_ptr<Machine>& machine) {
         restored_.stop_filling();
         saver_->finish();
@@ -449,13 +449,13 @@ private:
     std::uint64_t begin_; // of what the first request waits for
     const FunctionOptions options_;
     Assignment assignment_;
-    Digest base_;                            // of saved states
-    UniqueFd suspend_to_;                    // the file for its state, once that is wanted
+    Digest base_;                              // of saved states
+    UniqueFd suspend_to_;                      // the file for its state, once that is wanted
     UniqueFd checkpoint_to_, checkpoint_done_; // the same while it goes on, and where to tell
-    std::vector<Frame> changed_;             // since the snapshot, as far as image() has it
-    bool arrived_ = false;                   // from another daemon, and has not been asked for anything
-    bool knows_random_state_ = true;         // image() has it set; otherwise saver_ may have found it
-    std::unique_ptr<StorageClient> storage_; // null: it has none
+    std::vector<Frame> changed_;               // since the snapshot, as far as image() has it
+    bool arrived_ = false;                     // from another daemon, and has not been asked for anything
+    bool knows_random_state_ = true;           // image() has it set; otherwise saver_ may have found it
+    std::unique_ptr<StorageClient> storage_;   // null: it has none
     Restored restored_;
     WorkerStats stats_;
     std::atomic<bool> first_{true};

@@ -22,7 +22,8 @@ namespace {
 constexpr const char* kWhat = "save the state of a machine";
 
 bool same_file(int a, int b) {
-    struct stat one {}, other {};
+    struct stat one {
+    }, other{};
     return ::fstat(a, &one) == 0 && ::fstat(b, &other) == 0 && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
@@ -59,8 +60,8 @@ void StateSaver::save_behind(std::shared_ptr<const MachineImage> image, bool fin
         Plan plan = plan_for(file.get(), std::move(all));
         file_.reset();
         MachineState state = to_state(*image, setup_.env, setup_.program);
-        thread_ = std::thread([this, image = std::move(image), find, file = std::move(file), done = std::move(done), base,
-                               plan = std::move(plan), state = std::move(state)]() mutable {
+        thread_ = std::thread([this, image = std::move(image), find, file = std::move(file), done = std::move(done),
+                               base, plan = std::move(plan), state = std::move(state)]() mutable {
             try {
                 if (find)
                     state.entropy = found_.emplace(random_state_in(*image).regions);

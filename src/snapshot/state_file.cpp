@@ -117,8 +117,8 @@ StateFile::StateFile(int file, std::uint64_t size, const Digest& base, std::stri
         throw_errno(what_);
     size = std::min(size, static_cast<std::uint64_t>(info.st_size));
     do {
-        parts_.push_back(read_part(parts_.empty() ? 0 : parts_.back().end, base,
-                                   parts_.empty() ? nullptr : &parts_.back()));
+        parts_.push_back(
+            read_part(parts_.empty() ? 0 : parts_.back().end, base, parts_.empty() ? nullptr : &parts_.back()));
         if (parts_.size() > kMostStateParts || parts_.back().end > size)
             bad(parts_.back().end > size ? "it is cut off" : "it has too many parts");
     } while (parts_.back().end < size);
@@ -150,8 +150,7 @@ StateFile::Part StateFile::read_part(std::uint64_t at, const Digest& base, const
         bad("it is no saved state, or of another kvmserver");
     if (header.bytes() != bytes || header.metadata_bytes > format::kMaxMetadataBytes ||
         header.frames > format::kMaxFrames || header.count > header.frames ||
-        header.before != (before ? before->header : format::Checksum{}) ||
-        (before && header.frames < machine_.frames))
+        header.before != (before ? before->header : format::Checksum{}) || (before && header.frames < machine_.frames))
         bad("its header is damaged");
     if (header.base != base)
         bad("it is of a machine of another snapshot");

@@ -4,10 +4,10 @@
 // One part or several. A later part has what has changed since the one before it, and only the last one's metadata
 // count. Each begins at a multiple of 4096 bytes:
 //
-//   header     magic, sizes, the snapshot's SHA-256, checksums of the header before, of what follows, and of this header
-//   metadata   a MachineState (metadata.hpp)
-//   frames     the numbers of the frames that follow, ascending, 4 bytes each; zeros up to a multiple of 4096
-//   pages      of these frames, as they are in memory: not compressed, since the time counts
+//   header     magic, sizes, the snapshot's SHA-256, checksums of the header before, of what follows, and of this
+//   header metadata   a MachineState (metadata.hpp) frames     the numbers of the frames that follow, ascending, 4
+//   bytes each; zeros up to a multiple of 4096 pages      of these frames, as they are in memory: not compressed, since
+//   the time counts
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -40,15 +40,15 @@ WrittenState write_state(int file, const WrittenState& before, const Digest& bas
 
 class StateFile {
 public:
-    // Checks all but the pages. `file` must stay open. The state is its first `size` bytes, or all of it if it has fewer.
-    // Throws UserError (bad_snapshot) that begins with `what`, also when it is of another snapshot than `base`, and
-    // HostError.
+    // Checks all but the pages. `file` must stay open. The state is its first `size` bytes, or all of it if it has
+    // fewer. Throws UserError (bad_snapshot) that begins with `what`, also when it is of another snapshot than `base`,
+    // and HostError.
     StateFile(int file, std::uint64_t size, const Digest& base, std::string what);
     const tinykvm::MachineState& machine() const { return machine_; }
     std::span<const std::uint32_t> frames() const { return frames_; } // ascending, below machine().frames
     std::size_t parts() const { return parts_.size(); }
-    // Calls fn for runs of pages, of the parts from `part` on. If this throws, because the pages are damaged, what fn has
-    // done is worth nothing.
+    // Calls fn for runs of pages, of the parts from `part` on. If this throws, because the pages are damaged, what fn
+    // has done is worth nothing.
     void read_pages(const std::function<void(std::uint32_t first, std::span<const std::byte> pages)>& fn,
                     std::size_t part = 0) const;
 

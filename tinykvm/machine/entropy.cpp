@@ -108,7 +108,8 @@ bool entropy_may_have_moved(std::span<const EntropyRegion> regions, const Machin
         for (std::uint64_t at = region.at, end = region.at + region.bytes; at < end;) {
             const std::uint64_t in_page = at % kPageSize, bytes = std::min(kPageSize - in_page, end - at);
             const auto frame = frame_in(image, GuestVirt(at));
-            if (!frame || pte::frame(tables.get(GuestVirt(at))) != *frame || differs_around(ram, *frame, in_page, bytes))
+            if (!frame || pte::frame(tables.get(GuestVirt(at))) != *frame ||
+                differs_around(ram, *frame, in_page, bytes))
                 return true;
             at += bytes;
         }

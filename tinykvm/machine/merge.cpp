@@ -46,8 +46,19 @@ std::span<std::uint64_t> entries_at(std::byte* table) {
 
 std::shared_ptr<MachineImage> Machine::merge_into(std::shared_ptr<Image> memory, std::vector<Frame>* replaced) && {
     auto out = describe();
+    Frame first = 0; // of those to be written
+    std::vector<const std::byte*> pages;
+    const auto write = [&] {
+        if (!pages.empty())
+            memory->replace(first, std::span<const std::byte* const>(pages));
+        pages.clear();
+    };
     const auto replace = [&](Frame frame, std::span<const std::byte> page) {
-        memory->replace(frame, page);
+        if (!pages.empty() && frame != first + pages.size())
+            write();
+        if (pages.empty())
+            first = frame;
+        pages.push_back(page.data());
         if (replaced)
             replaced->push_back(frame);
     };
@@ -56,6 +67,7 @@ std::shared_ptr<MachineImage> Machine::merge_into(std::shared_ptr<Image> memory,
             !memory->is_hole(frame) || !is_zero(page) ||
             !is_zero(memory->bytes().subspan(frame_address(frame).value, kPageSize)))
             replace(frame, page);
+    write();
 
     const LargePages* const large = memory->large();
     AddedFrames added(ram_);
@@ -71,6 +83,7 @@ std::shared_ptr<MachineImage> Machine::merge_into(std::shared_ptr<Image> memory,
     for (const Frame frame : added.frames())
         if (const auto page = ram_.frame_bytes(frame); !is_zero(page))
             replace(*added.of(frame), page);
+    write();
     for (const Frame table : tables)
         for (std::uint64_t& entry : entries_at(memory->data() + frame_address(*added.of(table)).value)) {
             if (const auto link = large ? large->link(entry) : std::nullopt) {

@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
@@ -130,19 +132,40 @@ void Image::take_in(const ImagePart& part) {
         throw_errno("mmap image");
 }
 
-void Image::replace(std::uint32_t first, std::span<const std::byte> pages) {
-    const auto end = static_cast<std::uint32_t>(first + pages.size() / kPageSize);
+// The frames [first, end) are this image's own from now on.
+void Image::make_room(std::uint32_t first, std::uint32_t end) {
     if (loader_)
         loader_->leave_out(first, end - first);
-    {
-        const std::lock_guard lock(mutex_);
-        const auto touched = std::partition(parts_.begin(), parts_.end(), [&](const ImagePart& part) {
-            return part.first >= end || part.first + part.count <= first;
-        });
-        std::for_each(touched, parts_.end(), [this](const ImagePart& part) { take_in(part); });
-        parts_.erase(touched, parts_.end());
-    }
+    const std::lock_guard lock(mutex_);
+    const auto touched = std::partition(parts_.begin(), parts_.end(), [&](const ImagePart& part) {
+        return part.first >= end || part.first + part.count <= first;
+    });
+    std::for_each(touched, parts_.end(), [this](const ImagePart& part) { take_in(part); });
+    parts_.erase(touched, parts_.end());
+}
+
+void Image::replace(std::uint32_t first, std::span<const std::byte> pages) {
+    make_room(first, static_cast<std::uint32_t>(first + pages.size() / kPageSize));
     fill(first, pages);
+}
+
+void Image::replace(std::uint32_t first, std::span<const std::byte* const> pages) {
+    make_room(first, static_cast<std::uint32_t>(first + pages.size()));
+    std::vector<iovec> from;
+    while (!pages.empty()) {
+        const auto some = pages.first(std::min<std::size_t>(pages.size(), IOV_MAX));
+        from.clear();
+        for (const std::byte* const page : some)
+            from.push_back({const_cast<std::byte*>(page), kPageSize});
+        const std::size_t bytes = some.size() * kPageSize;
+        const std::uint64_t at = std::uint64_t{first} * kPageSize;
+        if (::pwritev(memfd_.get(), from.data(), static_cast<int>(from.size()), static_cast<off_t>(at)) !=
+            static_cast<ssize_t>(bytes))
+            for (std::size_t i = 0; i < some.size(); ++i)
+                std::memcpy(view_.data() + at + i * kPageSize, some[i], kPageSize);
+        first += static_cast<std::uint32_t>(some.size());
+        pages = pages.subspan(some.size());
+    }
 }
 
 void Image::give_back_prepared(std::uint32_t first) {

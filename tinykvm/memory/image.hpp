@@ -61,6 +61,8 @@ public:
     // Replaces the bytes of frames from `first` on, whatever the loader has for them. Same conditions as grow(), and
     // nothing may be loading. A hole of the loader is still one for is_hole().
     void replace(std::uint32_t first, std::span<const std::byte> pages);
+    // The same with pages that are not behind one another, each of kPageSize bytes.
+    void replace(std::uint32_t first, std::span<const std::byte* const> pages);
     // Frees the prefaulted memory from frame `first` on. Nothing may have been filled there yet.
     void give_back_prepared(std::uint32_t first);
 
@@ -113,6 +115,7 @@ public:
 private:
     Image(UniqueFd memfd, std::uint32_t frames, Mapping view, std::uint32_t prepared);
     void take_in(const ImagePart& part);
+    void make_room(std::uint32_t first, std::uint32_t end);
 
     UniqueFd memfd_;
     std::uint32_t frames_;

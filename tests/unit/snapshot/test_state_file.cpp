@@ -35,14 +35,15 @@ struct Written {
     tinykvm::UniqueFd open(int flags = O_RDONLY) const {
         return tinykvm::UniqueFd(::open(path.c_str(), flags | O_CLOEXEC, 0600));
     }
-    std::uint64_t size = write_state(open(O_RDWR | O_CREAT | O_EXCL).get(), {}, base, sample_state(kStateFrames), memory,
-                                     kChanged, "write")
+    std::uint64_t size = write_state(open(O_RDWR | O_CREAT | O_EXCL).get(), {}, base, sample_state(kStateFrames),
+                                     memory, kChanged, "write")
                              .bytes;
     // Reads all of it.
     Outcome read(const Digest& of) const {
         return outcome_of([&] {
             const auto file = open();
-            StateFile(file.get(), UINT64_MAX, of, "the state").read_pages([](std::uint32_t, std::span<const std::byte>) {});
+            StateFile(file.get(), UINT64_MAX, of, "the state")
+                .read_pages([](std::uint32_t, std::span<const std::byte>) {});
         });
     }
 };
