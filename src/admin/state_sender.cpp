@@ -47,6 +47,8 @@ void StateSender::send_ahead(std::chrono::milliseconds patience) {
         for (daemon::Checkpoint& each : checkpoints)
             if (const auto bytes = each.wait())
                 send(each.machine, std::move(each.file), *bytes, Last::no);
+            else // its process may write the file anew
+                sent_.erase(each.machine);
         for (unsigned machine = 1; round == 1 && machine <= from_.machines; ++machine)
             if (std::ranges::none_of(checkpoints, [&](const auto& each) { return each.machine == machine; }))
                 send_suspended(machine);
@@ -81,7 +83,8 @@ void StateSender::send_rest() {
 
 void StateSender::send(unsigned machine, tinykvm::UniqueFd file, std::uint64_t bytes, Last last) {
     Sent& sent = sent_[machine];
-    const std::uint64_t from = sent.file && same_file(sent.file.get(), file.get()) ? sent.bytes : 0;
+    const bool goes_on = sent.file && same_file(sent.file.get(), file.get()) && sent.bytes <= bytes;
+    const std::uint64_t from = goes_on ? sent.bytes : 0;
     const auto read = [&](std::uint64_t at, std::span<std::byte> into) {
         const auto part = into.first(std::min<std::uint64_t>(into.size(), bytes - at));
         if (tinykvm::read_at(file.get(), at, part, kRead) != part.size())

@@ -82,8 +82,7 @@ struct InvokeReply {
 struct Checkpoint {
     unsigned machine = 1;
     tinykvm::UniqueFd file;
-    tinykvm::UniqueFd
-        done; // of its process: a message comes once the file holds the state, or the end if it never will
+    tinykvm::UniqueFd done; // its process sends a message once the file holds the state, or closes it if it never will
     // Waits for that. How long the state is: later ones may follow it in the file. Nothing if the file never holds it,
     // or not within a minute.
     std::optional<std::uint64_t> wait() const;

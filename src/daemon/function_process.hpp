@@ -68,7 +68,7 @@ public:
     void stop() { control_.reset(); }               // it ends when its machines have
     // Call before stop(): it saves its machine's state in this empty file, and then ends. False if it cannot be asked.
     bool suspend(int file);
-    // It goes on, and saves the state meanwhile: Kind::checkpoint. `done`: the pipe where it tells.
+    // It goes on, and saves the state meanwhile: Kind::checkpoint. `done`: the socket where it tells.
     bool checkpoint(int file, int done);
     void kill();
     // How it ended: "exited with status 7", "was killed by signal 11". Call after its end.

@@ -225,13 +225,14 @@ std::vector<Checkpoint> WorkerPool::checkpoint(const std::shared_ptr<FunctionVer
                 }
             }
         });
-        if (saving.empty())
-            return {};
         for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
-            schedule([&](Time now, Actions& out) { scheduler_.hold(function_of(machine), now, out); }, after);
+            if (!saving.empty())
+                schedule([&](Time now, Actions& out) { scheduler_.hold(function_of(machine), now, out); }, after);
         });
     }
     do_afterwards(std::move(after));
+    if (saving.empty())
+        return {};
     const HoldEnd end = await_held(version, ending, patience);
     release(version);
     resume(version); // their processes have them

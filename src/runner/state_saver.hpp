@@ -30,8 +30,8 @@ public:
     // from the snapshot. Throws HostError.
     void save(const tinykvm::MachineImage& image, int file, const Digest& base, std::vector<tinykvm::Frame> all);
     // The same on a thread, while machines of the image run. `find`: the image does not know its random state, which is
-    // looked for first. Tells `done` once the state is saved (Kind::checkpoint), and
-    // closes it; prints a line if it cannot be. Call after finish().
+    // looked for first. Tells `done` once the state is saved (Kind::checkpoint), and closes it; prints a line if it
+    // cannot be. Call after finish().
     void save_behind(std::shared_ptr<const tinykvm::MachineImage> image, bool find, tinykvm::UniqueFd file,
                      const Digest& base, std::vector<tinykvm::Frame> all, tinykvm::UniqueFd done);
     // After finish(): what was found. Nothing if nothing was looked for, or it could not be.

@@ -214,14 +214,67 @@ TEST_CASE("a worker that says that a state is unsaved, and still has a machine, 
     CHECK(functions.pool.live().empty());
 }
 
+namespace {
+
+// Begins `action`, which ends the machine of this worker, and returns once that has no machine.
+template <class Action>
+auto without_machine(Functions& functions, Worker& worker, const Action& action) {
+    auto done = std::async(std::launch::async, action);
+    while (functions.pool.live().front().state != "stopping")
+        ::poll(nullptr, 0, 1);
+    REQUIRE(worker.act(Act::close));
+    return done;
+}
+
+} // namespace
+
+TEST_CASE("a machine that is saved is suspended before its process has ended") {
+    Functions functions(0);
+    const auto version = functions.add(2, 4, true);
+    const auto worker = worker_that_answered(functions, version);
+    auto suspended = without_machine(functions, *worker, [&] { return functions.pool.suspend(version); });
+    worker->act_with(Act::tell, 0, message_of(Kind::saved)); // it may be killed before it has told us
+    CHECK(suspended.get() == 1);
+    CHECK(functions.pool.live().empty());
+    CHECK_FALSE(worker->act(Act::assigned)); // nobody waits for it
+}
+
+TEST_CASE("a worker that was to save a machine ahead and did not goes on with it") {
+    Functions functions(0);
+    const auto version = functions.add(2, 4, true);
+    const auto worker = worker_that_answered(functions, version);
+    auto made = without_machine(functions, *worker, [&] { return functions.pool.checkpoint(version, kLong); });
+    REQUIRE(worker->act_with(Act::tell, 0, message_of(Kind::unsaved)));
+    const std::vector<Checkpoint> checkpoints = made.get();
+    REQUIRE(checkpoints.size() == 1);
+    while (!worker->act(Act::machine) && !worker->gone()) // nobody has asked; it closes what came before
+        ::poll(nullptr, 0, 1);
+    CHECK_FALSE(checkpoints.front().wait());
+    REQUIRE(worker->act_with(Act::send, 1, Message{}));
+    const auto second = functions.ask(version);
+    while (!worker->act(Act::request, 1) && !worker->gone())
+        ::poll(nullptr, 0, 1);
+    REQUIRE(worker->act_with(Act::send, 1, message_of(Kind::reply)));
+    CHECK(second->answered(kLong));
+    const std::uint8_t kill = SIGKILL;
+    worker->act_with(Act::die, 0, kill);
+}
+
+TEST_CASE("a worker that was to go on and says that it has saved its machine is ended") {
+    Functions functions(0);
+    const auto version = functions.add(2, 4, true);
+    const auto worker = worker_that_answered(functions, version);
+    auto made = without_machine(functions, *worker, [&] { return functions.pool.checkpoint(version, kLong); });
+    worker->act_with(Act::tell, 0, message_of(Kind::saved)); // it may be killed before it has told us
+    CHECK(made.get().size() == 1);
+    CHECK_FALSE(worker->act(Act::assigned)); // it is gone
+}
+
 TEST_CASE("a worker whose state is unsaved serves the next request") {
     Functions functions(0);
     const auto version = functions.add(2, 4, true);
     const auto worker = worker_that_answered(functions, version);
-    auto suspended = std::async(std::launch::async, [&] { functions.pool.suspend(version); });
-    while (functions.pool.live().front().state != "stopping")
-        ::poll(nullptr, 0, 1);
-    REQUIRE(worker->act(Act::close));
+    auto suspended = without_machine(functions, *worker, [&] { functions.pool.suspend(version); });
     REQUIRE(worker->act_with(Act::tell, 0, message_of(Kind::unsaved)));
     CHECK(complaint([&] { suspended.get(); }).find("was not saved, and stays in memory") != std::string::npos);
     REQUIRE(functions.pool.live().size() == 1);
