@@ -352,14 +352,14 @@ private:
             fail(1);
         if (!machine)
             return false;
-        std::vector<Frame> changed;
         const auto* const found = knows_random_state_ || !saver_->found() ? nullptr : &*saver_->found();
-        MergedMachine merged = image_of(std::move(*machine), restored_.image()->image, found, changed);
+        MergedMachine merged = image_of(std::move(*machine), restored_.image()->image, found);
         image = std::move(merged.image);
         knows_random_state_ = merged.knows_random_state && (found || knows_random_state_);
         kept_.reset();
-        changed_.insert(changed_.end(), changed.begin(), changed.end());
-        saver_->changed(changed);
+        changed_.insert(changed_.end(), merged.changed.begin(), merged.changed.end());
+        std::erase_if(changed_, [&](Frame frame) { return std::ranges::binary_search(merged.unused, frame); });
+        saver_->changed(merged.changed);
         return true;
     }
 

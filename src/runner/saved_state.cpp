@@ -40,11 +40,12 @@ std::shared_ptr<MachineImage> resume_state(const Setup& setup, const MachineImag
     return resumed;
 }
 
-MergedMachine image_of(Machine&& machine, std::shared_ptr<Image> memory, const std::vector<EntropyRegion>* regions,
-                       std::vector<Frame>& changed) {
+MergedMachine image_of(Machine&& machine, std::shared_ptr<Image> memory, const std::vector<EntropyRegion>* regions) {
     const bool moved = regions ? machine.entropy_may_have_moved(*regions) : machine.entropy_may_have_moved();
     auto known = regions ? *regions : machine.image().entropy;
-    MergedMachine merged{std::move(machine).merge_into(std::move(memory), &changed), !moved};
+    MergedMachine merged;
+    merged.image = std::move(machine).merge_into(std::move(memory), &merged.changed, &merged.unused);
+    merged.knows_random_state = !moved;
     if (moved) {
         merged.image->entropy.clear();
         merged.image->keep_pid = true;

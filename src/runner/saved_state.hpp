@@ -26,13 +26,15 @@ std::shared_ptr<tinykvm::MachineImage> resume_state(const Setup& setup, const ti
                                                     std::vector<tinykvm::Frame>& changed);
 
 // The image of a machine that waits for connections and has none, for StateSaver, or for a machine that goes on from
-// there. `memory`: that of its image. Adds to `changed` the frames that differ from the image. The machine must not be
-// used afterwards. `regions`: the random state of its image, if that was found after the machine had been made of it.
+// there. `memory`: that of its image. The result tells which frames differ from the image, and which nothing maps. The
+// machine must not be used afterwards. `regions`: the random state of its image, if that was found after the machine
+// had been made of it.
 struct MergedMachine {
     std::shared_ptr<tinykvm::MachineImage> image;
     bool knows_random_state = false; // otherwise it has none set, and must not be restored elsewhere
+    std::vector<tinykvm::Frame> changed, unused;
 };
 MergedMachine image_of(tinykvm::Machine&& machine, std::shared_ptr<tinykvm::Image> memory,
-                       const std::vector<tinykvm::EntropyRegion>* regions, std::vector<tinykvm::Frame>& changed);
+                       const std::vector<tinykvm::EntropyRegion>* regions);
 
 } // namespace kvmserver

@@ -116,7 +116,7 @@ def test_a_storage_is_suspended_and_resumed(store, serve, port) -> None:
     deploy_caller(store, port)
     assert [ask(port, "add 1"), ask(port, "add 1")] == [["1"], ["2"]] and only_client(port)
     store.ok("suspend", "shelf")
-    assert "shelf v1" not in daemon.processes()
+    harness.wait_until(lambda: "shelf v1" not in daemon.processes(), "its process has ended")
     assert [ask(port, "add 1"), ask(port, "add 1")] == [["3"], ["4"]]
 
 
@@ -129,10 +129,12 @@ def test_both_keep_their_state(store, serve, port, how) -> None:
     deploy_caller(store, port, settings=suspends)
     assert [ask(port, how)[-1], ask(port, how)[-1]] == ["1", "2"]
     store.ok("suspend", "shop")
-    assert "shop v1" not in daemon.processes() and ask(port, "get") == ["2"]
+    harness.wait_until(lambda: "shop v1" not in daemon.processes(), "its process has ended")
+    assert ask(port, "get") == ["2"]
     store.ok("suspend", "shop")
     store.ok("suspend", "shelf")  # the connections ended with the caller's process
-    assert not daemon.processes() and ask(port, "get") == ["2"]
+    harness.wait_until(lambda: not daemon.processes(), "both processes have ended")
+    assert ask(port, "get") == ["2"]
 
 
 def test_a_new_version_of_the_storage_begins_anew(store, serve, port) -> None:

@@ -212,6 +212,18 @@ def test_node_goes_on(store, serve, node) -> None:
         suspended(daemon, store, "probe", round)
 
 
+def test_a_state_does_not_grow_with_each_suspend(store, serve, node) -> None:
+    """What the program has given back is not kept, however often it is suspended."""
+    daemon = serve()
+    store.deploy_probe(node, "probe", settings=KEPT + SUSPENDS.replace(IDLE, "1h"))
+    sizes = []
+    for _ in range(6):
+        daemon.text("probe", "/grow/50")
+        store.ok("suspend", "probe")
+        sizes.append(states(store)[0].stat().st_size)
+    assert min(sizes) > 50 << 20 and max(sizes) < 3 * sizes[0], sizes  # it gives one back later than the others
+
+
 def test_no_answered_request_is_lost(keeps, store, serve) -> None:
     """Clients pause for as long as it takes to be suspended, or not quite."""
     rounds = 150
@@ -275,7 +287,8 @@ def test_by_command(keeps, store, serve) -> None:
     assert keeps(settings=SUSPENDS.replace(IDLE, "1h")).status == 0
     assert [daemon.text("keeps", "/count") for _ in range(2)] == ["1\n", "2\n"]
     assert store.ok("suspend", "keeps") == "keeps: 1 machine suspended"
-    assert not daemon.processes() and len(states(store)) == 1
+    harness.wait_until(lambda: not daemon.processes(), "its process has ended")
+    assert len(states(store)) == 1
     assert store.ok("suspend", "keeps") == "keeps: 0 machines suspended"
     assert store.ok("resume", "keeps") == "keeps: 1 machine started"
     harness.wait_until(lambda: "keeps v1" in daemon.processes(), "its machine runs")

@@ -130,7 +130,8 @@ def test_by_command(disk, keeps, store, serve) -> None:
     assert store("suspend", "keeps").status == 1
     disk.free()
     assert store.ok("suspend", "keeps") == "keeps: 1 machine suspended"
-    assert not daemon.processes() and len(states(store)) == 1
+    harness.wait_until(lambda: not daemon.processes(), "its process has ended")
+    assert len(states(store)) == 1
     counts(daemon, 4)
 
 

@@ -236,8 +236,10 @@ public:
     // Quiescent clone only: writes its changes into `memory`, its image, and returns the result as the image of a
     // machine like this one, without large pages. Parts of `memory` need not be loaded yet. make_lazy() must be called
     // again. The image must have no other clones, and this machine must not be used afterwards.
-    // Appends to `replaced`, if it is given, the frames of the result whose bytes are others than before.
-    std::shared_ptr<MachineImage> merge_into(std::shared_ptr<Image> memory, std::vector<Frame>* replaced = nullptr) &&;
+    // Appends to `replaced`, if it is given, the frames of the result whose bytes are others than before. Sets `unused`
+    // to those that nothing maps, ascending: their bytes mean nothing.
+    std::shared_ptr<MachineImage> merge_into(std::shared_ptr<Image> memory, std::vector<Frame>* replaced = nullptr,
+                                             std::vector<Frame>* unused = nullptr) &&;
     // For a machine that waits or has not run yet: continues as if this much later, so that waits expire. If its
     // monotonic clock pauses (MachineOptions::time), only waits for a time of day or of CLOCK_BOOTTIME do.
     void skip_time(std::uint64_t ns);
