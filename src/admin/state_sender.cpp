@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "src/admin/request.hpp"
 #include "src/common/digest.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/snapshots/saved_state.hpp"
