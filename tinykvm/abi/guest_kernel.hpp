@@ -287,10 +287,11 @@ struct KernelHeader {
     std::uint64_t boot_entry;  // first instruction of a new machine (CPL 3)
     // LSTAR on PVM. RCX: user RIP, R11: RFLAGS. Its first instruction is MOV [RIP+...], RCX to *entry_rip.
     std::uint64_t syscall_entry;
-    std::uint64_t hardware_entry;                 // LSTAR on hardware; in the supervisor page
-    std::uint64_t preempt_entry;                  // registers are the program's, its RIP is in *entry_rip
-    std::uint64_t fault_entry;                    // the same, with Shared::fault_* filled in
-    std::uint64_t wait_resume;                    // where a waiting machine resumes, whatever its registers
+    std::uint64_t hardware_entry; // LSTAR on hardware; in the supervisor page
+    std::uint64_t preempt_entry;  // registers are the program's, its RIP is in *entry_rip
+    std::uint64_t fault_entry;    // the same, with Shared::fault_* filled in
+    // Where a waiting machine resumes, whatever its registers. RDI is not 0: PKRU is set to 0.
+    std::uint64_t wait_resume;
     std::uint64_t user_copy_begin, user_copy_end; // code that may fault on user memory
     std::uint64_t user_copy_fixup;                // where to resume after such a fault
     std::uint64_t exception_stubs;                // 32 stubs in the supervisor page

@@ -291,7 +291,7 @@ gk_thread_start:
     jmp gk_resume_user
 
 /* void gk_wait_out(): tells the host that every thread is blocked. A machine that was reset or restored continues at
-   gk_wait_resume with undefined registers: all state is in memory. */
+   gk_wait_resume with undefined registers but RDI: all state is in memory. */
 .globl gk_wait_out
 gk_wait_out:
     pushq %rbx
@@ -303,6 +303,7 @@ gk_wait_out:
     movq %rsp, gk_wait_rsp(%rip)
     movl $0x5a1, %edx
     xorl %eax, %eax
+    xorl %edi, %edi
     outl %eax, %dx
 .globl gk_wait_resume
 gk_wait_resume:
@@ -312,6 +313,13 @@ gk_wait_resume:
     movl %eax, %es
     movl %eax, %fs
     movl %eax, %gs
+    /* Nor does it restore PKRU, which the last invocation may have set: before any access to memory. */
+    testl %edi, %edi
+    jz 1f
+    xorl %ecx, %ecx
+    xorl %edx, %edx
+    wrpkru
+1:
     movq gk_wait_rsp(%rip), %rsp
     popq %r15
     popq %r14

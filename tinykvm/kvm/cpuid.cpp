@@ -117,6 +117,7 @@ void narrow(Level level, Regs& leaf1, Regs& leaf7, std::uint64_t& xcr0) {
 } // namespace
 
 bool host_has_xsave() { return host(1).c & bit(27); }
+bool host_has_protection_keys() { return host(7).c & bit(4); }
 
 GuestCpu guest_cpu(const std::string& baseline, bool xsave) {
     const Level level = parse_baseline(baseline);

@@ -21,6 +21,7 @@ inline constexpr std::uint32_t kFxsaveBytes = 512;
 
 // Whether this host's kernel uses XSAVE (CPUID.1:ECX.OSXSAVE).
 bool host_has_xsave();
+bool host_has_protection_keys(); // and has turned them on: OSPKE
 
 // `baseline` narrows the features of the host: "", "native", "x86-64-v2", "x86-64-v3" or "x86-64-v4". Without `xsave`
 // (HostKind::xsave) the CPU has neither XSAVE nor AVX, and xcr0 is 0.

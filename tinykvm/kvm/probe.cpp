@@ -127,6 +127,7 @@ HostKind probe(std::optional<TinyMachine>& made, const Kvm& kvm) {
     TinyMachine& machine = *made;
     machine.run_to_out();
     kind.pvm_entry = (machine.vcpu().regs().rax & 3) == 3;
+    kind.protection_keys = kind.pvm_entry && host_has_protection_keys();
     if (!kind.pvm_entry && !machine.has_xcr0())
         throw UserError(ExitCode::no_kvm,
                         "/dev/kvm: this host's KVM refuses KVM_SET_XCRS, which machines need; see docs/HOSTS.md");

@@ -13,6 +13,9 @@ struct HostKind {
     bool dirty_bits = false;
     // Machines may use XSAVE and what needs it (AVX). Without it, FXSAVE saves the vector state of threads.
     bool xsave = false;
+    // Programs can change PKRU: PVM runs them with the host's CR4.PKE, whatever their CPUID says. Its KVM_SET_XSAVE
+    // refuses PKRU then, so the guest kernel sets it back.
+    bool protection_keys = false;
     std::string name() const {
         return std::string(pvm_entry    ? "pvm"
                            : dirty_bits ? "hardware"

@@ -186,6 +186,7 @@ void Machine::set_up_vcpu() {
 void Machine::start_at(std::uint64_t rip) {
     vcpu_.regs() = kvm_regs{};
     vcpu_.regs().rip = rip;
+    vcpu_.regs().rdi = env_->kind.protection_keys;
     vcpu_.regs().rflags = kvm::kUserFlags;
     vcpu_.regs_changed();
 }
