@@ -14,6 +14,7 @@
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/io_buffer.hpp"
 #include "tinykvm/base/read.hpp"
+#include "tinykvm/base/same_file.hpp"
 
 namespace kvmserver::admin {
 
@@ -24,16 +25,11 @@ constexpr const char* kRead = "read the state of a machine";
 constexpr unsigned kMostRounds = 3;
 constexpr std::uint64_t kFew = 4u << 20;
 
-struct stat facts_of(int file) {
+std::uint64_t size_of(int file) {
     struct stat facts {};
     if (::fstat(file, &facts) != 0)
         tinykvm::throw_errno(kRead);
-    return facts;
-}
-
-bool same_file(int a, int b) {
-    const struct stat one = facts_of(a), other = facts_of(b);
-    return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+    return static_cast<std::uint64_t>(facts.st_size);
 }
 
 } // namespace
@@ -65,7 +61,7 @@ void StateSender::send_suspended(unsigned machine) {
         tinykvm::UniqueFd file = control_.saved_state(from_.function, from_.version, machine).open();
         if (!file)
             return;
-        const auto bytes = static_cast<std::uint64_t>(facts_of(file.get()).st_size);
+        const std::uint64_t bytes = size_of(file.get());
         send(machine, std::move(file), bytes, Last::no);
     } catch (const store::Conflict&) { // a process has it
     }
@@ -77,14 +73,14 @@ void StateSender::send_rest() {
         tinykvm::UniqueFd file = state.open();
         if (!file)
             continue; // it has never been saved: it begins from its snapshot, there as well
-        const auto bytes = static_cast<std::uint64_t>(facts_of(file.get()).st_size);
+        const std::uint64_t bytes = size_of(file.get());
         send(machine, std::move(file), bytes, Last::yes);
     }
 }
 
 void StateSender::send(unsigned machine, tinykvm::UniqueFd file, std::uint64_t bytes, Last last) {
     Sent& sent = sent_[machine];
-    const bool goes_on = sent.file && same_file(sent.file.get(), file.get()) && sent.bytes <= bytes;
+    const bool goes_on = sent.file && tinykvm::same_file(sent.file.get(), file.get()) && sent.bytes <= bytes;
     const std::uint64_t from = goes_on ? sent.bytes : 0;
     const auto read = [&](std::uint64_t at, std::span<std::byte> into) {
         const auto part = into.first(std::min<std::uint64_t>(into.size(), bytes - at));

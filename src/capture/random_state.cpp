@@ -10,9 +10,8 @@
 
 namespace kvmserver {
 
-RandomState random_state_in(const tinykvm::MachineImage& image) {
-    unique::Found found = unique::find_entropy(unique::MachineMemory(image).view());
-    return {std::move(found.regions), std::move(found.left_out)};
+std::vector<tinykvm::EntropyRegion> random_state_in(const tinykvm::MachineImage& image) {
+    return unique::find_entropy(unique::MachineMemory(image).view()).regions;
 }
 
 void set_random_state(tinykvm::MachineImage& image, std::vector<tinykvm::EntropyRegion> regions) {

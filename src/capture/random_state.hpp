@@ -7,13 +7,10 @@
 
 namespace kvmserver {
 
-// All of it, for image.entropy. Reads all of the program's memory, so that the whole image is loaded. `left_out`: why
-// regions may be missing; "" when the list is complete.
-struct RandomState {
-    std::vector<tinykvm::EntropyRegion> regions;
-    std::string left_out;
-};
-RandomState random_state_in(const tinykvm::MachineImage& image);
+// All of it, as far as it is found, for set_random_state(). Reads all of the program's memory, so that the whole image
+// is loaded.
+std::vector<tinykvm::EntropyRegion> random_state_in(const tinykvm::MachineImage& image);
+// Sets image.entropy and image.keep_pid.
 void set_random_state(tinykvm::MachineImage& image, std::vector<tinykvm::EntropyRegion> regions);
 
 // Sets image.entropy and image.keep_pid. Reads all of the program's memory, so that the whole image is loaded. `name`

@@ -3,12 +3,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/same_file.hpp"
 
 namespace kvmserver::daemon {
 
@@ -253,12 +253,9 @@ std::unique_ptr<PreparedMachine> ProcessManager::take_prepared(const Start& star
     }
     if (!one)
         return nullptr;
-    struct stat wanted {
-    }, has{};
     const auto& given = *start.version->facts().given;
     if (one->process->running() && one->snapshot->digest() == start.snapshot && one->ceilings == given.ceilings &&
-        one->tenant == given.tenant && state >= 0 && ::fstat(state, &wanted) == 0 &&
-        ::fstat(one->state.get(), &has) == 0 && wanted.st_dev == has.st_dev && wanted.st_ino == has.st_ino)
+        one->tenant == given.tenant && same_file(state, one->state.get()))
         return one;
     discard(std::move(one->process));
     return nullptr;

@@ -1,6 +1,5 @@
 #include "src/runner/state_saver.hpp"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "src/protocol/worker_messages.hpp"
 #include "src/setup/report.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/same_file.hpp"
 #include "tinykvm/machine/restore.hpp"
 
 namespace kvmserver {
@@ -18,15 +18,7 @@ namespace kvmserver {
 using namespace tinykvm;
 
 namespace {
-
 constexpr const char* kWhat = "save the state of a machine";
-
-bool same_file(int a, int b) {
-    struct stat one {
-    }, other{};
-    return ::fstat(a, &one) == 0 && ::fstat(b, &other) == 0 && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
-}
-
 } // namespace
 
 void StateSaver::finish() {
@@ -64,7 +56,7 @@ void StateSaver::save_behind(std::shared_ptr<const MachineImage> image, bool fin
                                base, plan = std::move(plan), state = std::move(state)]() mutable {
             try {
                 if (find)
-                    state.entropy = found_.emplace(random_state_in(*image).regions);
+                    state.entropy = found_.emplace(random_state_in(*image));
                 written_ = write_state(file.get(), plan.before, base, state, image->image->bytes(), plan.frames, kWhat);
                 file_ = std::move(file);
                 protocol::Message message;
