@@ -216,17 +216,28 @@ void Jail::make_namespaces() {
         proc_.reset();
 }
 
+void Jail::prepare(const std::vector<std::string>& places) {
+    if (mode_ != Mode::off && namespaces_ == Namespaces::spawned)
+        common_ = CommonRoot::make(places, user_ == 0 ? -1 : user_map_.get());
+}
+
 void Jail::own_file_system(const Plan& plan) {
-    OwnRoot root(plan);
+    const OwnRoot root(plan);
     if (namespaces_ != Namespaces::hosts) {
         if (user_ != 0 && !root.can_map(user_map_.get())) {
             record_missing(Wall::user, "files that it may write to lie where ids cannot be mapped");
             user_ = 0;
         }
+        if (common_ && !common_->serves(root, user_ != 0)) {
+            common_.reset();
+            if (!CommonRoot::remove())
+                throw_errno("unmount the root of another jail");
+        }
         const char* const proc_at = namespaces_ == Namespaces::made ? kOwnProc : kProc;
         if (std::string failed; !make_private()) {
             record_missing(Wall::mounts, "mount MS_PRIVATE");
-        } else if (!root.enter(user_ == 0 ? -1 : user_map_.get(), proc_.get(), proc_at, failed)) {
+        } else if (!root.enter(user_ == 0 ? -1 : user_map_.get(), proc_.get(), proc_at,
+                               common_ ? &common_->root() : nullptr, failed)) {
             record_missing(Wall::mounts, failed);
             // The root may be half made: the program would not find its files.
             throw tinykvm::UserError(
@@ -234,8 +245,21 @@ void Jail::own_file_system(const Plan& plan) {
                 fmt::format("its jail cannot be made: {}; --jail=off does without one", text_of(missing_)));
         }
     }
-    if (!restrict(root.shown(), plan.connect))
-        record_missing(Wall::landlock, "landlock_create_ruleset");
+    if (!restrict_paths(root, plan.connect))
+        record_missing(Wall::landlock, "landlock");
+    common_.reset();
+}
+
+bool Jail::restrict_paths(const OwnRoot& root, bool connect) {
+    std::optional<PathRules> rules = common_ ? common_->take_rules() : std::nullopt;
+    const OwnRoot* const has_rules = rules ? &common_->root() : nullptr;
+    if (!rules)
+        rules = PathRules::make();
+    return rules &&
+           std::ranges::all_of(
+               root.shown(),
+               [&](const Shown& place) { return (has_rules && has_rules->shows(place)) || rules->add(place); }) &&
+           rules->add({kProc, false, true}) && rules->restrict(connect);
 }
 
 // Gives up what neither KVM nor mounting needs.

@@ -2,9 +2,11 @@
 #pragma once
 #include <cstdint>
 #include <future>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "src/jail/common_root.hpp"
 #include "src/jail/plan.hpp"
 #include "src/jail/system_calls.hpp"
 #include "src/jail/walls.hpp"
@@ -23,13 +25,17 @@ enum class Namespaces : std::uint8_t {
     made,
 };
 
-// Builds the walls in two steps, so that most of the work is done before the process knows what it will run.
+// Builds the walls in steps, so that most of the work is done before the process knows what it will run.
 class Jail {
 public:
     // First step, before the plan is known. Must run before any untrusted input is read.
     Jail(Mode mode, Namespaces namespaces);
 
-    // Second step. Afterwards the process can reach only what the plan names, and descriptors that are already open.
+    // Mounts what nearly all plans show: `places`, for reading. The process does without the host's /proc from then on.
+    // For Namespaces::spawned; elsewhere, and if it fails, enter() does all of it.
+    void prepare(const std::vector<std::string>& places);
+
+    // Last step. Afterwards the process can reach only what the plan names, and descriptors that are already open.
     // Throws UserError (not_permitted) with Mode::strict when a wall is missing, and in any mode when the new root is
     // left half made.
     void enter(const Plan& plan);
@@ -40,6 +46,7 @@ private:
     void record_missing(Wall wall, const std::string& what); // records `what` and errno
     void make_namespaces();
     void own_file_system(const Plan& plan);
+    bool restrict_paths(const OwnRoot& root, bool connect); // false, with errno, if that fails
     void drop_unneeded_rights();
     void drop_rights();
 
@@ -47,10 +54,11 @@ private:
     Namespaces namespaces_;
     bool user_namespace_ = false;
     bool stays_root_ = false;
-    unsigned user_ = 0;          // user to become; 0: keep the current one
-    tinykvm::UniqueFd user_map_; // user namespace that maps our files to that user
-    tinykvm::UniqueFd proc_;     // a procfs that shows only this process, or this process's folder of one
-    tinykvm::UniqueFd network_;  // the host's network namespace, while the process is in its own
+    unsigned user_ = 0;                  // user to become; 0: keep the current one
+    tinykvm::UniqueFd user_map_;         // user namespace that maps our files to that user
+    tinykvm::UniqueFd proc_;             // a procfs that shows only this process, or this process's folder of one
+    tinykvm::UniqueFd network_;          // the host's network namespace, while the process is in its own
+    std::unique_ptr<CommonRoot> common_; // null: nothing is prepared
     // With Namespaces::made, computed on another thread, which has ended before the process enters its namespaces.
     std::future<SystemCalls> system_calls_;
     std::vector<Missing> missing_;

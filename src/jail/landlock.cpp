@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "tinykvm/base/unique_fd.hpp"
 
@@ -32,20 +34,18 @@ constexpr std::uint64_t kOfFiles = kExecute | kWriteFile | kReadFile | kTruncate
 constexpr std::uint64_t kConnectTcp = 1 << 1;
 constexpr std::uint64_t kAbstractSockets = 1, kSignals = 2;
 
-bool add(int ruleset, const char* path, std::uint64_t allowed) {
-    const UniqueFd at(::open(path, O_PATH | O_CLOEXEC));
-    if (!at)
-        return errno == ENOENT || errno == EACCES; // unreachable anyway
-    const PathRule rule{allowed, at.get()};
-    return ::syscall(kAddRule, ruleset, kPathBeneath, &rule, 0) == 0;
+std::size_t size_of_ruleset(long version) { return version >= 6 ? sizeof(Ruleset) : version >= 4 ? 16 : 8; }
+
+UniqueFd make_ruleset(const Ruleset& wanted, long version) {
+    return UniqueFd(static_cast<int>(::syscall(kCreateRuleset, &wanted, size_of_ruleset(version), 0)));
 }
 
 } // namespace
 
-bool restrict(std::span<const Shown> shown, bool connect) {
+std::optional<PathRules> PathRules::make() {
     const long version = ::syscall(kCreateRuleset, nullptr, 0, kVersion);
     if (version < 1)
-        return false;
+        return std::nullopt;
     std::uint64_t handled = kAllOfFirst;
     if (version >= 2)
         handled |= kRefer;
@@ -53,27 +53,37 @@ bool restrict(std::span<const Shown> shown, bool connect) {
         handled |= kTruncate;
     if (version >= 5)
         handled |= kDeviceControl;
-    Ruleset wanted{handled, 0, 0};
-    if (version >= 4 && !connect)
-        wanted.network = kConnectTcp; // no rule allows a port
-    if (version >= 6)
-        wanted.scope = kSignals | (connect ? 0 : kAbstractSockets);
-    const std::size_t size = version >= 6 ? sizeof(wanted) : version >= 4 ? 16 : 8;
-    const UniqueFd ruleset(static_cast<int>(::syscall(kCreateRuleset, &wanted, size, 0)));
-    if (!ruleset)
+    UniqueFd rules = make_ruleset({handled, 0, version >= 6 ? kSignals : 0}, version);
+    if (!rules)
+        return std::nullopt;
+    return PathRules(std::move(rules), version, handled);
+}
+
+bool PathRules::add(const Shown& place, int at) {
+    std::uint64_t allowed = kReadFile | kReadFolder;
+    if (place.write)
+        allowed = handled_ & ~(kExecute | kMakeCharacterDevice | kMakeBlockDevice | kDeviceControl);
+    if (!place.folder)
+        allowed &= kOfFiles;
+    const PathRule rule{allowed & handled_, at};
+    return ::syscall(kAddRule, rules_.get(), kPathBeneath, &rule, 0) == 0;
+}
+
+bool PathRules::add(const Shown& place) {
+    const UniqueFd at(::open(place.path.c_str(), O_PATH | O_CLOEXEC));
+    if (!at)
+        return errno == ENOENT || errno == EACCES; // unreachable anyway
+    return add(place, at.get());
+}
+
+bool PathRules::restrict(bool connect) const {
+    if (::syscall(kRestrictSelf, rules_.get(), 0) != 0)
         return false;
-    for (const Shown& place : shown) {
-        std::uint64_t allowed = kReadFile | kReadFolder;
-        if (place.write)
-            allowed = handled & ~(kExecute | kMakeCharacterDevice | kMakeBlockDevice | kDeviceControl);
-        if (!place.folder)
-            allowed &= kOfFiles;
-        if (!add(ruleset.get(), place.path.c_str(), allowed & handled))
-            return false;
-    }
-    if (!add(ruleset.get(), "/proc", kReadFile | kReadFolder))
-        return false;
-    return ::syscall(kRestrictSelf, ruleset.get(), 0) == 0;
+    if (connect || version_ < 4)
+        return true;
+    // A layer of its own, so that rules of paths can be made before this is known. No rule allows a port.
+    const UniqueFd network = make_ruleset({0, kConnectTcp, version_ >= 6 ? kAbstractSockets : 0}, version_);
+    return network && ::syscall(kRestrictSelf, network.get(), 0) == 0;
 }
 
 } // namespace kvmserver::jail

@@ -54,6 +54,11 @@ bool set_read_only(int mount) {
     return ::syscall(kMountSetattr, mount, "", AT_EMPTY_PATH, &wanted, sizeof(wanted)) == 0;
 }
 
+bool set_private(int tree) {
+    MountAttributes wanted{0, 0, MS_PRIVATE, 0};
+    return ::syscall(kMountSetattr, tree, "", AT_EMPTY_PATH | kRecursive, &wanted, sizeof(wanted)) == 0;
+}
+
 bool attach(int tree, const char* path) { return ::syscall(kMoveMount, tree, "", AT_FDCWD, path, kFromEmptyPath) == 0; }
 
 UniqueFd make_file_system(const char* type, const char* const* options, std::uint64_t attributes) {
@@ -69,6 +74,8 @@ UniqueFd make_file_system(const char* type, const char* const* options, std::uin
 }
 
 bool make_private() { return ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0; }
+
+bool make_receiving() { return ::mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) == 0; }
 
 bool pivot_to(const char* folder) {
     if (::chdir(folder) < 0)

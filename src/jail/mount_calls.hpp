@@ -16,11 +16,13 @@ tinykvm::UniqueFd clone_tree(const char* path, bool all);
 // Sets attributes of a tree and of all mounts beneath it. `user_map`: user namespace for kMapIds, or -1.
 bool set_attributes(int tree, std::uint64_t attributes, int user_map = -1);
 bool set_read_only(int mount); // makes a single attached mount read-only
+bool set_private(int tree);    // for all of the tree: what is mounted elsewhere does not appear in it
 bool attach(int tree, const char* path);
 // A new, detached file system. `options`: pairs of name and value, ended by nullptr.
 tinykvm::UniqueFd make_file_system(const char* type, const char* const* options, std::uint64_t attributes);
 
 bool make_private();               // no mount propagates into or out of this namespace
+bool make_receiving();             // none propagates out; those of the host still appear here
 bool pivot_to(const char* folder); // makes the folder /, and detaches the old root
 
 } // namespace kvmserver::jail

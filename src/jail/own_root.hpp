@@ -1,6 +1,7 @@
 // Builds a root file system that holds what a plan names and nothing else.
 #pragma once
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,16 @@ namespace kvmserver::jail {
 struct Shown {
     std::string path;
     bool write = false, folder = false;
+    bool operator==(const Shown&) const = default;
 };
+
+// A place's mount, or a copy of it that is not attached yet.
+struct PlaceMount {
+    Shown place;
+    tinykvm::UniqueFd tree;
+};
+
+bool is_folder(const std::string& path); // follows symlinks
 
 class OwnRoot {
 public:
@@ -23,15 +33,24 @@ public:
     // Whether all writable places support ID-mapped mounts with `user_map`. False, with errno, if not. Call before
     // enter().
     bool can_map(int user_map) const;
+    // Builds the root at kProc, where it covers the host's procfs, and does not enter it. `mounts`: what is shown, as
+    // it was mounted. Not for a plan that shows "/". On failure returns false with errno, and `failed` names the
+    // operation.
+    bool prepare(int user_map, std::vector<PlaceMount>& mounts, std::string& failed) const;
     // Builds the root and makes it the root of this mount namespace, whose mounts must be private. `proc` is mounted at
-    // `proc_at` (kProc or kOwnProc). On failure returns false with errno, and `failed` names the operation.
-    bool enter(int user_map, int proc, const char* proc_at, std::string& failed);
+    // `proc_at` (kProc or kOwnProc). `prepared`: stands at kProc and is part of this one (includes()); or null. Fails
+    // as prepare() does.
+    bool enter(int user_map, int proc, const char* proc_at, const OwnRoot* prepared, std::string& failed) const;
 
     const std::vector<Shown>& shown() const { return shown_; } // parents first
+    bool shows(const Shown& place) const;
+    // Whether this root shows all that `other` does, in the same way.
+    bool includes(const OwnRoot& other) const;
 
 private:
     struct Link {
         std::string path, target;
+        bool operator==(const Link&) const = default;
     };
     std::optional<Shown> real_place(const Place& place);
     void add(const Place& place);
@@ -40,7 +59,10 @@ private:
     std::string resolve(const std::string& path, bool& exists);
     const Shown* above(const std::string& path) const; // the nearest shown place that contains it
     bool is_hidden(const std::string& path) const;
+    bool make_points(const OwnRoot* prepared, std::string& failed) const;
+    bool hide(std::string& failed) const;
 
+    std::set<std::string> known_; // resolved paths, of which some lie beneath others
     std::vector<Shown> shown_;
     std::vector<Link> links_;
     std::vector<std::string> folders_; // must exist, even if empty

@@ -36,6 +36,7 @@
 #include "src/setup/report.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
+#include "tinykvm/machine/runtime_files.hpp"
 #include "tinykvm/memory/dirty_pages.hpp"
 
 namespace kvmserver {
@@ -480,6 +481,7 @@ int run_function(FunctionOptions options) {
     } catch (const std::exception&) { // reported later, for the function that is then to be served
         failed = std::current_exception();
     }
+    jail.prepare(system_files()); // last: what comes before needs the host's /proc
     const auto plan = receive_plan(options.control.get());
     if (!plan)
         return 0;

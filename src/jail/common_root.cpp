@@ -1,0 +1,68 @@
+#include "src/jail/common_root.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "src/jail/mount_calls.hpp"
+
+namespace kvmserver::jail {
+
+std::unique_ptr<CommonRoot> CommonRoot::make(const std::vector<std::string>& places, int user_map) {
+    Plan plan;
+    for (const std::string& path : places)
+        add_place(plan, path, false);
+    std::unique_ptr<CommonRoot> made(new CommonRoot(plan, user_map >= 0));
+    // The host's mounts must still appear here: the plan may name one that is made later.
+    made->mount_table_.reset(::open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC));
+    if (!made->mount_table_ || !make_receiving())
+        return nullptr;
+    struct stat before {
+    }, after{};
+    (void)::stat(kProc, &before);
+    if (!made->build(user_map)) {
+        if (::stat(kProc, &after) == 0 && after.st_dev != before.st_dev)
+            (void)remove();
+        return nullptr;
+    }
+    (void)made->mounts_changed(); // from now on
+    return made;
+}
+
+bool CommonRoot::build(int user_map) {
+    std::vector<PlaceMount> mounts;
+    std::string failed;
+    if (!root_.prepare(user_map, mounts, failed) || mounts.size() != root_.shown().size())
+        return false;
+    rules_ = PathRules::make();
+    for (const auto& [place, tree] : mounts) {
+        struct stat info {};
+        if (::fstat(tree.get(), &info) != 0)
+            return false;
+        files_.push_back({place.path, {info.st_dev, info.st_ino}});
+        if (rules_ && !rules_->add(place, tree.get()))
+            rules_.reset();
+    }
+    return true;
+}
+
+// Since the last call.
+bool CommonRoot::mounts_changed() {
+    pollfd table{mount_table_.get(), POLLPRI, 0};
+    return ::poll(&table, 1, 0) != 0;
+}
+
+bool CommonRoot::serves(const OwnRoot& wanted, bool mapped) {
+    return mapped == mapped_ && !mounts_changed() && wanted.includes(root_) &&
+           std::ranges::all_of(files_, [](const auto& file) {
+               struct stat info {};
+               return ::stat(file.first.c_str(), &info) == 0 && Identity{info.st_dev, info.st_ino} == file.second;
+           });
+}
+
+bool CommonRoot::remove() { return ::umount2(kProc, MNT_DETACH) == 0; }
+
+} // namespace kvmserver::jail

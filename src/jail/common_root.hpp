@@ -1,0 +1,48 @@
+// The part of a jail's root that nearly all plans have, mounted and with its rules of paths before the plan is known:
+// of the time that entering a jail takes, most goes into these some thirty mounts.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/jail/landlock.hpp"
+#include "src/jail/own_root.hpp"
+#include "tinykvm/base/unique_fd.hpp"
+
+namespace kvmserver::jail {
+
+class CommonRoot {
+public:
+    // Mounts `places`, for reading, and devices at kProc of this mount namespace, and covers the host's procfs by that.
+    // `user_map` as for OwnRoot; -1: none. Null if that fails: then all is as before.
+    static std::unique_ptr<CommonRoot> make(const std::vector<std::string>& places, int user_map);
+
+    // Whether `wanted` can be built upon it: it shows the same, and the host has the same files there as when this was
+    // made. `mapped`: whether it is to be ID-mapped.
+    bool serves(const OwnRoot& wanted, bool mapped);
+    // The host's procfs is seen again. False, with errno, if that fails.
+    static bool remove();
+
+    const OwnRoot& root() const { return root_; }
+    // The rules of what root() shows; nullopt: none could be made. Call once.
+    std::optional<PathRules> take_rules() { return std::move(rules_); }
+
+private:
+    struct Identity { // of a file: stat(2)
+        std::uint64_t device, number;
+        bool operator==(const Identity&) const = default;
+    };
+    CommonRoot(const Plan& plan, bool mapped) : root_(plan), mapped_(mapped) {}
+    bool build(int user_map);
+    bool mounts_changed();
+
+    const OwnRoot root_;
+    const bool mapped_;
+    std::vector<std::pair<std::string, Identity>> files_; // what is mounted, by path
+    tinykvm::UniqueFd mount_table_;                       // tells of changes (proc(5), mounts)
+    std::optional<PathRules> rules_;
+};
+
+} // namespace kvmserver::jail
