@@ -82,7 +82,8 @@ std::optional<Shown> OwnRoot::real_place(const Place& place) {
     }
     if (real != "/" && (is_beneath(real, "/proc") || is_beneath(real, "/sys")))
         return std::nullopt; // the guest kernel provides these itself
-    return Shown{real, place.write, is_folder(real)};
+    const auto known = known_.find(real);
+    return Shown{real, place.write, known == known_.end() ? is_folder(real) : known->second};
 }
 
 void OwnRoot::add(const Place& place) {
@@ -151,7 +152,7 @@ std::string OwnRoot::resolve(const std::string& path, bool& exists) {
             return real;
         }
         if (!S_ISLNK(info.st_mode)) {
-            known_.insert(next);
+            known_.emplace(next, S_ISDIR(info.st_mode));
             real = next;
             continue;
         }

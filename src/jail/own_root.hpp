@@ -1,7 +1,7 @@
 // Builds a root file system that holds what a plan names and nothing else.
 #pragma once
+#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -62,7 +62,7 @@ private:
     bool make_points(const OwnRoot* prepared, std::string& failed) const;
     bool hide(std::string& failed) const;
 
-    std::set<std::string> known_; // resolved paths, of which some lie beneath others
+    std::map<std::string, bool> known_; // resolved paths, of which some lie beneath others; whether they are folders
     std::vector<Shown> shown_;
     std::vector<Link> links_;
     std::vector<std::string> folders_; // must exist, even if empty
