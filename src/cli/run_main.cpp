@@ -13,9 +13,13 @@
 
 int kvmserver::cli::run_main(int argc, char** argv, const Actions& actions) {
     const std::vector<std::string> words(argv + (argc > 0), argv + argc);
+    const auto memory_of = [&](int word) {
+        return argc > word ? std::span(argv[word], std::strlen(argv[word])) : std::span<char>();
+    };
     if (is_function_process(words))
-        return function_process(words, argc > 2 ? std::span(argv[2], std::strlen(argv[2])) : std::span<char>(),
-                                actions.function);
+        return function_process(words, memory_of(2), actions.function);
+    if (is_function_template(words))
+        return function_template(words, memory_of(1), memory_of(2), actions.function);
     if (is_examiner(words))
         return examiner_process(words);
     const Command commands[] = {

@@ -14,23 +14,19 @@
 #include <vector>
 
 #include "src/daemon/cache_service.hpp"
+#include "src/daemon/function_words.hpp"
 #include "src/daemon/open_files.hpp"
 #include "src/daemon/process_messages.hpp"
+#include "src/daemon/template_process.hpp"
 #include "src/jail/spawn.hpp"
 #include "src/protocol/worker_messages.hpp"
 #include "tinykvm/base/error.hpp"
-
-extern char** environ;
 
 namespace kvmserver::daemon {
 
 using namespace tinykvm;
 
 namespace {
-
-constexpr int kControl = 3; // descriptor number in the process
-// Reserves room in the command line for the name of what it will serve (for `ps`).
-constexpr std::size_t kTitleBytes = 96;
 
 struct Pipe {
     UniqueFd ours, theirs;
@@ -46,39 +42,35 @@ struct Pipe {
 
 } // namespace
 
-FunctionProcess::FunctionProcess(std::uint64_t ahead_bytes, jail::Mode mode, ControlGroups* groups)
-    : FunctionProcess("/proc/self/exe", mode, groups, {std::to_string(ahead_bytes)}) {}
+FunctionProcess::FunctionProcess(std::uint64_t ahead_bytes, jail::Mode mode, ControlGroups* groups,
+                                 TemplateProcess* parent)
+    : FunctionProcess("/proc/self/exe", mode, groups, ahead_bytes, {}, parent) {}
 
 std::unique_ptr<FunctionProcess> FunctionProcess::for_trial(const std::string& executable, jail::Mode mode,
                                                             ControlGroups* groups) {
     raise_open_files(); // the caller may be a command, where nothing else has raised the limit
-    const std::vector<std::string> more = {"0", "with-parent"};
-    return std::unique_ptr<FunctionProcess>(new FunctionProcess(executable, mode, groups, more));
+    return std::unique_ptr<FunctionProcess>(new FunctionProcess(executable, mode, groups, 0, {"with-parent"}, nullptr));
 }
 
 FunctionProcess::FunctionProcess(const std::string& executable, jail::Mode mode, ControlGroups* groups,
-                                 const std::vector<std::string>& more)
+                                 std::uint64_t ahead_bytes, const std::vector<std::string>& more,
+                                 TemplateProcess* parent)
     : group_(groups ? groups->make() : nullptr) {
     Pipe out, err;
     auto [ours, theirs] = protocol::make_pair();
-    std::string title = "spare";
-    title.resize(kTitleBytes, ' ');
-    jail::Program program{executable,
-                          {"kvmserver", "--function-process", std::move(title), std::to_string(kControl),
-                           std::string(jail::text_of(mode))},
-                          {},
-                          {},
-                          -1};
-    // Pass on only the variables that the C library reads.
-    for (char** entry = environ; *entry; ++entry) {
-        const std::string_view text = *entry;
-        if (text.starts_with("LD_") || text.starts_with("MALLOC_") || text.starts_with("GLIBC_"))
-            program.environment.emplace_back(text);
+    const int group = group_ ? group_->processes_fd() : -1;
+    jail::Spawned spawned;
+    if (parent)
+        spawned = parent->fork({out.theirs.get(), err.theirs.get(), theirs.get(), group, ahead_bytes});
+    if (spawned.pid <= 0) {
+        jail::Program program = function_words(kFunctionProcess, mode, executable);
+        program.words.push_back(std::to_string(ahead_bytes));
+        program.words.insert(program.words.end(), more.begin(), more.end());
+        program.given = {
+            {out.theirs.get(), STDOUT_FILENO}, {err.theirs.get(), STDERR_FILENO}, {theirs.get(), kFunctionControl}};
+        program.group = group;
+        spawned = jail::spawn(program, mode);
     }
-    program.words.insert(program.words.end(), more.begin(), more.end());
-    program.given = {{out.theirs.get(), STDOUT_FILENO}, {err.theirs.get(), STDERR_FILENO}, {theirs.get(), kControl}};
-    program.group = group_ ? group_->processes_fd() : -1;
-    jail::Spawned spawned = jail::spawn(program, mode);
     pid_ = spawned.pid;
     pid_fd_ = std::move(spawned.pid_fd);
     control_ = std::move(ours);

@@ -17,6 +17,7 @@
 namespace kvmserver::daemon {
 
 class CacheService;
+class TemplateProcess;
 
 struct FunctionProgram {
     std::string name;     // "hello v4"
@@ -41,8 +42,10 @@ struct FunctionProgram {
 class FunctionProcess {
 public:
     // Starts a process that prepares for any function, with memory for `ahead_bytes` of a snapshot, and waits. `groups`
-    // may be null: then it has no control group. Throws HostError.
-    FunctionProcess(std::uint64_t ahead_bytes, jail::Mode mode, ControlGroups* groups);
+    // may be null: then it has no control group. It is forked from `parent`, if there is one and that works. Throws
+    // HostError.
+    FunctionProcess(std::uint64_t ahead_bytes, jail::Mode mode, ControlGroups* groups,
+                    TemplateProcess* parent = nullptr);
     // Starts a process that is killed when the calling thread ends. Throws HostError.
     static std::unique_ptr<FunctionProcess> for_trial(const std::string& executable, jail::Mode mode,
                                                       ControlGroups* groups = nullptr);
@@ -75,8 +78,8 @@ public:
     std::string reap();
 
 private:
-    FunctionProcess(const std::string& executable, jail::Mode mode, ControlGroups* groups,
-                    const std::vector<std::string>& more);
+    FunctionProcess(const std::string& executable, jail::Mode mode, ControlGroups* groups, std::uint64_t ahead_bytes,
+                    const std::vector<std::string>& more, TemplateProcess* parent);
 
     std::unique_ptr<ControlGroup> group_; // null: none
     pid_t pid_ = -1;

@@ -18,7 +18,7 @@ std::unique_ptr<FunctionProcess> SpareProcesses::take() {
         if (oldest->running()) // it may have been killed, for example for lack of memory
             return oldest;
     }
-    return std::make_unique<FunctionProcess>(0, mode_, groups_);
+    return std::make_unique<FunctionProcess>(0, mode_, groups_, &template_);
 }
 
 bool SpareProcesses::complete() const {
@@ -29,7 +29,7 @@ bool SpareProcesses::complete() const {
 void SpareProcesses::add(std::uint64_t ahead_bytes) {
     std::unique_ptr<FunctionProcess> made;
     try {
-        made = std::make_unique<FunctionProcess>(ahead_bytes, mode_, groups_);
+        made = std::make_unique<FunctionProcess>(ahead_bytes, mode_, groups_, &template_);
     } catch (const std::exception&) { // no descriptors or memory left: keep them for processes that are needed now
     }
     const std::lock_guard lock(mutex_);

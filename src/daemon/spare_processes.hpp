@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/daemon/function_process.hpp"
+#include "src/daemon/template_process.hpp"
 
 namespace kvmserver::daemon {
 
@@ -14,7 +15,7 @@ namespace kvmserver::daemon {
 class SpareProcesses {
 public:
     SpareProcesses(std::size_t count, jail::Mode mode, ControlGroups* groups)
-        : count_(count), mode_(mode), groups_(groups) {}
+        : count_(count), mode_(mode), groups_(groups), template_(mode) {}
 
     // Returns a spare process, or a new one. Throws HostError.
     std::unique_ptr<FunctionProcess> take();
@@ -26,7 +27,8 @@ public:
 private:
     const std::size_t count_;
     const jail::Mode mode_;
-    ControlGroups* const groups_;                         // null: none
+    ControlGroups* const groups_; // null: none
+    TemplateProcess template_;
     mutable std::mutex mutex_;                            // guards the following
     std::vector<std::unique_ptr<FunctionProcess>> ready_; // oldest first
     bool failed_ = false;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -136,7 +137,78 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
     return all;
 }
 
+// What the child of fork_process() does before it goes on: 0, or errno.
+int begin_child(const std::vector<std::pair<int, int>>& given, int group, const std::string& user_map,
+                const std::string& group_map) {
+    if (group >= 0 && ::write(group, "0", 1) != 1)
+        return errno;
+    const auto write_map = [](const char* path, const std::string& text) {
+        return write_file(path, text.data(), text.size());
+    };
+    if (!user_map.empty() &&
+        (!write_map("/proc/self/setgroups", "deny") || !write_map("/proc/self/uid_map", user_map) ||
+         !write_map("/proc/self/gid_map", group_map)))
+        return errno;
+    ::setpgid(0, 0); // Ctrl-C must reach the daemon only, which passes it on
+    for (const auto& [fd, number] : given)
+        if (::dup2(fd, number) < 0)
+            return errno;
+    return 0;
+}
+
+// fork(2), but as a sibling, with more flags and a descriptor of the process.
+pid_t fork_sibling(int flags, int& pid_fd) {
+    // As fork() does: where the C library keeps the number of the main thread.
+    constexpr int kGetTidAddress = 40; // PR_GET_TID_ADDRESS, which some kernels lack
+    int* tid = nullptr;
+    if (::prctl(kGetTidAddress, &tid) == 0 && tid)
+        flags |= CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
+    return static_cast<pid_t>(
+        ::syscall(SYS_clone, CLONE_PARENT | CLONE_PIDFD | flags | SIGCHLD, nullptr, &pid_fd, tid, nullptr));
+}
+
 } // namespace
+
+Forked fork_process(const std::vector<std::pair<int, int>>& given, int group, Mode mode) {
+    auto lifted = given;
+    const auto copies = lift(lifted);
+    const bool maps_user = mode != Mode::off && ::geteuid() != 0;
+    const std::string user_map = maps_user ? fmt::format("0 {} 1", ::geteuid()) : "";
+    const std::string group_map = maps_user ? fmt::format("0 {} 1", ::getegid()) : "";
+    const auto attempt = [&](int flags) {
+        int ends[2];
+        if (::pipe2(ends, O_CLOEXEC) < 0)
+            throw_errno("pipe");
+        const UniqueFd from_child(ends[0]);
+        UniqueFd to_parent(ends[1]);
+        Forked forked;
+        int pid_fd = -1;
+        forked.process.pid = fork_sibling(flags, pid_fd);
+        if (forked.process.pid == 0) {
+            forked.error = begin_child(lifted, group, (flags & CLONE_NEWUSER) ? user_map : "", group_map);
+            if (forked.error == 0)
+                return forked;
+            (void)!::write(to_parent.get(), &forked.error, sizeof(forked.error));
+            ::_exit(127);
+        }
+        if (forked.process.pid < 0) {
+            forked.error = errno;
+            return forked;
+        }
+        forked.process.pid_fd.reset(pid_fd);
+        to_parent.reset();
+        // The end of the file, if all went well.
+        if (::read(from_child.get(), &forked.error, sizeof(forked.error)) != sizeof(forked.error))
+            forked.error = 0;
+        return forked;
+    };
+    Forked forked;
+    if (mode != Mode::off)
+        forked = attempt(kNamespaces | (maps_user ? CLONE_NEWUSER : 0));
+    if (forked.process.pid < 0)
+        forked = attempt(0);
+    return forked;
+}
 
 Spawned spawn(const Program& program, Mode mode) {
     auto given = program.given;
@@ -172,7 +244,7 @@ Spawned spawn(const Program& program, Mode mode) {
         return spawned;
     };
     Spawned spawned;
-    if (mode != Mode::off) {
+    if (mode != Mode::off && program.own_namespaces) {
         if (::geteuid() != 0) {
             start.user_map = fmt::format("0 {} 1", ::geteuid());
             start.group_map = fmt::format("0 {} 1", ::getegid());

@@ -19,6 +19,8 @@ struct Program {
     // /dev/null.
     std::vector<std::pair<int, int>> given;
     int group = -1; // cgroup.procs of the cgroup in which it starts; -1: ours
+    // Otherwise it stays in ours, whatever the mode: it forks processes that get their own (fork_process()).
+    bool own_namespaces = true;
 };
 
 struct Spawned {
@@ -31,7 +33,17 @@ struct Spawned {
 // child asks in_own_namespaces(). Throws HostError.
 Spawned spawn(const Program& program, Mode mode);
 
-// Whether spawn() gave this process its own namespaces: it is then the first process of its PID namespace.
+// Forks the calling process, which has a single thread and was started by spawn() without namespaces of its own. The
+// child is the caller's sibling: our parent waits for it. It gets descriptors and a group as spawn() gives them, its
+// own process group, and namespaces if the host allows it. In the child, `pid` is 0. Throws HostError.
+struct Forked {
+    Spawned process;
+    int error = 0; // errno: there is no process, or it has ended again
+};
+Forked fork_process(const std::vector<std::pair<int, int>>& given, int group, Mode mode);
+
+// Whether spawn() or fork_process() gave this process its own namespaces: it is then the first process of its PID
+// namespace.
 bool in_own_namespaces();
 
 } // namespace kvmserver::jail

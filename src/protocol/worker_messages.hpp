@@ -32,6 +32,10 @@
 // A machine that keeps its state has one channel for each request that it serves at once. If it ends by itself, it
 // sends `ending` on all of them, before any `ended`: the process takes no more requests.
 //
+// The template (src/runner/function_template.hpp). `fork` brings the stdout, stderr and control socket of a new
+// function process and, if it has one, its control group (cgroup.procs); `state_bytes` is what it prepares ahead. The
+// answer is `fork` with its number in `left` and, if it runs, a descriptor of it; otherwise `state_bytes` is errno.
+//
 // Examiners. A process that examines a snapshot (src/runner/examiner.hpp) also gets `jail`, then one of: `examine` with
 // the snapshot's file, `examine_pieces` with the list of its pieces followed by `pieces`, or `describe`, the same for a
 // stored snapshot. `left` is the CPU time that it may use, in seconds. It answers with `described` and ends. That file
@@ -80,7 +84,8 @@ enum class Kind : std::uint8_t {
     storage,
     unsaved,
     checkpoint,
-    saved
+    saved,
+    fork
 };
 
 // Prefix of an assignment's ceilings: the process reports what its snapshot claims above them.

@@ -64,6 +64,7 @@ Restored::Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache
         front.get(); // throws the cause if that thread met it first
         throw;
     }
+    SnapshotReader::drop_buffers(); // for long it may not unpack anything again
     // That thread may have been faster than the search for large pages.
     first_chunks_ = std::max(first_chunks_, front.get());
     hot_bytes_ = std::uint64_t{loader_->end_of(first_chunks_)} * kPageSize;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -25,16 +26,14 @@ namespace {
 using tinykvm::kPageSize;
 
 // Reused by each thread, because there are many small chunks.
-std::span<std::byte> stored_buffer(std::size_t bytes) {
-    thread_local tinykvm::IoBuffer buffer;
-    buffer.resize(std::max(buffer.size(), bytes));
-    return std::span(buffer).first(bytes);
-}
+enum Buffer : std::uint8_t { stored, raw, unfiltered };
+thread_local std::array<tinykvm::IoBuffer, 3> unpack_buffers;
 
-std::span<std::byte> raw_buffer(unsigned which, std::size_t bytes) {
-    thread_local tinykvm::IoBuffer buffers[2];
-    buffers[which].resize(std::max(buffers[which].size(), bytes));
-    return std::span(buffers[which]).first(bytes);
+std::span<std::byte> buffer_for(Buffer which, std::size_t bytes) {
+    tinykvm::IoBuffer& buffer = unpack_buffers[which];
+    if (buffer.size() < bytes)
+        buffer = tinykvm::IoBuffer(bytes);
+    return std::span(buffer).first(bytes);
 }
 
 } // namespace
@@ -88,7 +87,7 @@ std::vector<std::byte> SnapshotReader::read_section(const format::Section& secti
 
 void SnapshotReader::decompress_chunk(std::size_t number, std::span<std::byte> raw) const {
     const ChunkInfo& chunk = chunks_[number];
-    const auto stored = stored_buffer(chunk.stored);
+    const auto stored = buffer_for(Buffer::stored, chunk.stored);
     source_->read_at(chunk.offset, stored);
     if (format::checksum_of(stored) != chunk.checksum)
         throw FormatError(fmt::format("altered: chunk {} of guest memory does not match its checksum", number));
@@ -96,14 +95,16 @@ void SnapshotReader::decompress_chunk(std::size_t number, std::span<std::byte> r
         throw FormatError(fmt::format("chunk {} of guest memory does not decompress to its length", number));
 }
 
+void SnapshotReader::drop_buffers() { unpack_buffers = {}; }
+
 std::span<const std::byte> SnapshotReader::unpack(std::size_t number) const {
     const ChunkInfo& chunk = chunks_[number];
     try {
-        const auto raw = raw_buffer(0, chunk.raw_bytes());
+        const auto raw = buffer_for(Buffer::raw, chunk.raw_bytes());
         decompress_chunk(number, raw);
         if (chunk.filter == Filter::none)
             return raw;
-        const auto unfiltered = raw_buffer(1, raw.size());
+        const auto unfiltered = buffer_for(Buffer::unfiltered, raw.size());
         undo_filter(chunk.filter, raw, unfiltered.data());
         return unfiltered;
     } catch (const FormatError& error) {
@@ -128,7 +129,7 @@ std::optional<CopyName> SnapshotReader::copy_name(std::size_t number) const {
 void SnapshotReader::check_stored(std::size_t number) const {
     const ChunkInfo& chunk = chunks_[number];
     try {
-        const auto stored = stored_buffer(chunk.stored);
+        const auto stored = buffer_for(Buffer::stored, chunk.stored);
         source_->read_at(chunk.offset, stored);
         if (format::checksum_of(stored) != chunk.checksum)
             throw FormatError(fmt::format("altered: chunk {} of guest memory does not match its checksum", number));

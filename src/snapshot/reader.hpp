@@ -42,6 +42,8 @@ public:
 
     // Unpacks the pages of a chunk into a thread-local buffer, which the next call on the thread overwrites.
     std::span<const std::byte> unpack(std::size_t chunk) const;
+    // Gives back the memory that such calls have taken on this thread.
+    static void drop_buffers();
     // Copies the pages of a chunk to the frames of its runs and touches nothing else. `image` is all of guest memory,
     // state().frames * 4096 bytes. On failure the chunk's frames may be half filled. Two threads must not place the
     // same chunk at once.

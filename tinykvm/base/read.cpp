@@ -33,7 +33,7 @@ std::size_t read_at(int fd, std::uint64_t offset, std::span<std::byte> bytes, co
 
 std::string read_text(int fd, const std::string& what) {
     std::string text;
-    std::array<char, 65536> buffer;
+    std::array<char, 8192> buffer; // small: all of the stack that is used stays in memory
     for (;;) {
         const std::size_t count = read_at(fd, text.size(), std::as_writable_bytes(std::span(buffer)), "read " + what);
         text.append(buffer.data(), count);

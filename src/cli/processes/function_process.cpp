@@ -5,11 +5,23 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 
 #include "src/cli/processes/inner_process.hpp"
+#include "src/runner/function_template.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
+
+namespace {
+
+void write_over(std::span<char> memory, const std::string& text, char rest) {
+    std::ranges::fill(memory, rest);
+    std::ranges::copy_n(text.begin(), static_cast<std::ptrdiff_t>(std::min(text.size(), memory.size())),
+                        memory.begin());
+}
+
+} // namespace
 
 int function_process(const std::vector<std::string>& words, std::span<char> title,
                      const std::function<int(FunctionOptions)>& action) {
@@ -18,21 +30,39 @@ int function_process(const std::vector<std::string>& words, std::span<char> titl
         const auto mode = words.size() > 3 ? jail::mode_of(words[3]) : std::nullopt;
         if ((words.size() != 5 && !with_parent) || !mode)
             throw tinykvm::UserError(tinykvm::ExitCode::usage,
-                                     std::string(kFunctionProcess) + " is for `kvmserver serve` to use");
+                                     std::string(daemon::kFunctionProcess) + " is for `kvmserver serve` to use");
         if (with_parent)
             ::prctl(PR_SET_PDEATHSIG, SIGKILL); // a parent that ended before this has closed its end of `control`
         FunctionOptions options;
         options.control = inherited(words[2]);
         options.jail = *mode;
         options.ahead_bytes = std::strtoull(words[4].c_str(), nullptr, 10);
-        options.on_name = [title](const std::string& name) {
-            std::ranges::fill(title, '\0');
-            std::ranges::copy_n(name.begin(), static_cast<std::ptrdiff_t>(std::min(name.size(), title.size())),
-                                title.begin());
-        };
+        options.on_name = [title](const std::string& name) { write_over(title, name, '\0'); };
         options.machine.ephemeral = true;
         return action(std::move(options));
     });
+}
+
+int function_template(const std::vector<std::string>& words, std::span<char> first, std::span<char> title,
+                      const std::function<int(FunctionOptions)>& action) {
+    std::optional<ForkedFunction> forked;
+    const int code = inner_process([&] {
+        const auto mode = words.size() == 4 ? jail::mode_of(words[3]) : std::nullopt;
+        if (!mode)
+            throw tinykvm::UserError(tinykvm::ExitCode::usage,
+                                     std::string(daemon::kFunctionTemplate) + " is for `kvmserver serve` to use");
+        tinykvm::UniqueFd control = inherited(words[2]);
+        forked = fork_functions(control.get(), *mode);
+        if (forked)
+            (void)control.release(); // it is the forked process's own now
+        return 0;
+    });
+    if (!forked)
+        return code;
+    write_over(first, daemon::kFunctionProcess, '\0');
+    write_over(title, "spare", ' ');
+    return function_process(
+        {daemon::kFunctionProcess, words[1], words[2], words[3], std::to_string(forked->ahead_bytes)}, title, action);
 }
 
 } // namespace kvmserver::cli

@@ -1,0 +1,72 @@
+"""The template, a process from which those of functions are forked: they share memory with it, and nothing depends on it."""
+import os
+import pathlib
+import re
+import signal
+
+import harness
+import pytest
+from serving import words_of
+
+
+@pytest.fixture
+def daemon(store, serve, program):
+    argv = harness.arguments_of(program("c-epoll"), harness.free_port())
+    made = harness.kvmserver("snapshot", "--allow-listen=127.0.0.1", "-o", store.folder / "c.snap", *argv)
+    assert made.status == 0, made
+    for i in range(8):
+        store.deploy(store.folder / "c.snap", f"f{i}")
+    return serve()
+
+
+def templates(daemon) -> list[int]:
+    return [pid for pid in daemon.children() if words_of(pid)[1:2] == ["--function-forking"]]
+
+
+def own_memory(pid: int, of: str) -> int:
+    """KiB of mappings whose line in smaps matches, which the process shares with no other."""
+    kib, counts = 0, False
+    for line in pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            counts = re.search(of, line) is not None
+        elif counts and line.startswith("Private_Dirty:"):
+            kib += int(line.split()[1])
+    return kib
+
+
+def test_processes_share_what_the_start_of_the_program_has_made(daemon) -> None:
+    for i in range(3):
+        assert daemon.ask(f"f{i}", "/").status == 200
+    assert len(templates(daemon)) == 1
+    for pids in daemon.processes().values():
+        for pid in pids:
+            # Tables with addresses that the dynamic linker has filled in.
+            assert own_memory(pid, r" r--p .*/bin/kvmserver") < 64
+            assert pathlib.Path(f"/proc/{pid}/status").read_text().split("PPid:\t")[1].split()[0] == str(daemon.popen.pid)
+
+
+def test_a_template_that_was_killed_is_made_anew(daemon) -> None:
+    assert daemon.ask("f0", "/").status == 200
+    (first,) = templates(daemon)
+    os.kill(first, signal.SIGKILL)
+    for i in range(1, 8):
+        assert daemon.ask(f"f{i}", "/").status == 200
+    assert daemon.ask("f0", "/").status == 200  # what came from it goes on
+    (second,) = templates(daemon)
+    assert second != first
+    assert len(daemon.processes()) == 8
+
+
+def test_a_template_ends_with_the_daemon(daemon) -> None:
+    assert daemon.ask("f0", "/").status == 200
+    (pid,) = templates(daemon)
+    daemon.popen.kill()
+    daemon.popen.wait()
+
+    def ended() -> bool:
+        try:
+            return b"--function-forking" not in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+        except FileNotFoundError:
+            return True
+
+    harness.wait_until(ended, "the template has ended")
