@@ -164,6 +164,10 @@ class Daemon(Process):
         """Those that wait for a function."""
         return [pid for name, pids in self.all_processes().items() if name.startswith("spare") for pid in pids]
 
+    def templates(self) -> list[int]:
+        """Those from which processes of functions are forked: one, once there was any."""
+        return [pid for pid in self.children() if words_of(pid)[1:2] == ["--function-forking"]]
+
     def all_processes(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
         for child in self.children():

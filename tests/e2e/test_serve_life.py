@@ -129,7 +129,7 @@ def test_a_successor_that_cannot_serve_changes_nothing(store, serve, snap) -> No
     key.unlink()
     daemon.popen.send_signal(signal.SIGUSR2)
     harness.wait_until(lambda: "this one keeps serving" in daemon.err, f"it says so; {daemon.err}")
-    harness.wait_until(lambda: set(daemon.children()) == set(daemon.spares()), "nothing of it is left")
+    harness.wait_until(lambda: set(daemon.children()) == {*daemon.spares(), *daemon.templates()}, "nothing of it is left")
     presented_certificate(daemon.port)
 
 

@@ -6,7 +6,6 @@ import signal
 
 import harness
 import pytest
-from serving import words_of
 
 
 @pytest.fixture
@@ -17,10 +16,6 @@ def daemon(store, serve, program):
     for i in range(8):
         store.deploy(store.folder / "c.snap", f"f{i}")
     return serve()
-
-
-def templates(daemon) -> list[int]:
-    return [pid for pid in daemon.children() if words_of(pid)[1:2] == ["--function-forking"]]
 
 
 def own_memory(pid: int, of: str) -> int:
@@ -37,7 +32,7 @@ def own_memory(pid: int, of: str) -> int:
 def test_processes_share_what_the_start_of_the_program_has_made(daemon) -> None:
     for i in range(3):
         assert daemon.ask(f"f{i}", "/").status == 200
-    assert len(templates(daemon)) == 1
+    assert len(daemon.templates()) == 1
     for pids in daemon.processes().values():
         for pid in pids:
             # Tables with addresses that the dynamic linker has filled in.
@@ -47,19 +42,19 @@ def test_processes_share_what_the_start_of_the_program_has_made(daemon) -> None:
 
 def test_a_template_that_was_killed_is_made_anew(daemon) -> None:
     assert daemon.ask("f0", "/").status == 200
-    (first,) = templates(daemon)
+    (first,) = daemon.templates()
     os.kill(first, signal.SIGKILL)
     for i in range(1, 8):
         assert daemon.ask(f"f{i}", "/").status == 200
     assert daemon.ask("f0", "/").status == 200  # what came from it goes on
-    (second,) = templates(daemon)
+    (second,) = daemon.templates()
     assert second != first
     assert len(daemon.processes()) == 8
 
 
 def test_a_template_ends_with_the_daemon(daemon) -> None:
     assert daemon.ask("f0", "/").status == 200
-    (pid,) = templates(daemon)
+    (pid,) = daemon.templates()
     daemon.popen.kill()
     daemon.popen.wait()
 
