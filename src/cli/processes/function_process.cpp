@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <optional>
 
+#include "src/cli/processes/function_template.hpp"
 #include "src/cli/processes/inner_process.hpp"
-#include "src/runner/function_template.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
