@@ -1,4 +1,4 @@
-// The daemon's side of the template of function processes (src/cli/processes/function_template.hpp).
+// The daemon's side of the template of function processes (src/daemon/function_template.hpp).
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -32,7 +32,7 @@
 // A machine that keeps its state has one channel for each request that it serves at once. If it ends by itself, it
 // sends `ending` on all of them, before any `ended`: the process takes no more requests.
 //
-// The template (src/cli/processes/function_template.hpp). `fork` brings the stdout, stderr and control socket of a new
+// The template (src/daemon/function_template.hpp). `fork` brings the stdout, stderr and control socket of a new
 // function process and, if it has one, its control group (cgroup.procs); `state_bytes` is what it prepares ahead. The
 // answer is `fork` with its number in `left` and, if it runs, a descriptor of it; otherwise `state_bytes` is errno.
 //

@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <optional>
 
-#include "src/cli/processes/function_template.hpp"
 #include "src/cli/processes/inner_process.hpp"
+#include "src/daemon/function_template.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::cli {
@@ -45,14 +45,14 @@ int function_process(const std::vector<std::string>& words, std::span<char> titl
 
 int function_template(const std::vector<std::string>& words, std::span<char> first, std::span<char> title,
                       const std::function<int(FunctionOptions)>& action) {
-    std::optional<ForkedFunction> forked;
+    std::optional<daemon::ForkedFunction> forked;
     const int code = inner_process([&] {
         const auto mode = words.size() == 4 ? jail::mode_of(words[3]) : std::nullopt;
         if (!mode)
             throw tinykvm::UserError(tinykvm::ExitCode::usage,
                                      std::string(daemon::kFunctionTemplate) + " is for `kvmserver serve` to use");
         tinykvm::UniqueFd control = inherited(words[2]);
-        forked = fork_functions(control.get(), *mode);
+        forked = daemon::fork_functions(control.get(), *mode);
         if (forked)
             (void)control.release(); // it is the forked process's own now
         return 0;

@@ -16,7 +16,7 @@ inline bool is_function_process(const std::vector<std::string>& words) {
     return !words.empty() && words[0] == daemon::kFunctionProcess;
 }
 
-// kFunctionTemplate TITLE CONTROL JAIL: the template of such processes (src/cli/processes/function_template.hpp).
+// kFunctionTemplate TITLE CONTROL JAIL: the template of such processes (src/daemon/function_template.hpp).
 inline bool is_function_template(const std::vector<std::string>& words) {
     return !words.empty() && words[0] == daemon::kFunctionTemplate;
 }

@@ -1,4 +1,4 @@
-#include "src/cli/processes/function_template.hpp"
+#include "src/daemon/function_template.hpp"
 
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 #include "src/protocol/worker_messages.hpp"
 #include "tinykvm/base/error.hpp"
 
-namespace kvmserver::cli {
+namespace kvmserver::daemon {
 
 std::optional<ForkedFunction> fork_functions(int control, jail::Mode mode) {
     constexpr std::size_t kLeast = 3; // stdout, stderr, control
@@ -45,4 +45,4 @@ std::optional<ForkedFunction> fork_functions(int control, jail::Mode mode) {
     }
 }
 
-} // namespace kvmserver::cli
+} // namespace kvmserver::daemon

@@ -8,7 +8,7 @@
 #include "src/jail/walls.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
-namespace kvmserver::cli {
+namespace kvmserver::daemon {
 
 // What a forked process is to do.
 struct ForkedFunction {
@@ -20,4 +20,4 @@ struct ForkedFunction {
 // daemon has closed `control`. Throws HostError.
 std::optional<ForkedFunction> fork_functions(int control, jail::Mode mode);
 
-} // namespace kvmserver::cli
+} // namespace kvmserver::daemon
