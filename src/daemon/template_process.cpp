@@ -5,10 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <exception>
-#include <string>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "src/daemon/function_words.hpp"
@@ -82,10 +82,12 @@ bool TemplateProcess::ask(const ForkWanted& wanted, jail::Spawned& spawned) {
         wait_for(pid);
         return true;
     }
-    if (!received->fd) // no descriptor of ours is left: who does not have it cannot look after the process
-        ::kill(pid, SIGKILL), wait_for(pid);
-    else
-        spawned = {pid, std::move(received->fd)};
+    if (!received->fd) { // we have no descriptor left, and cannot look after the process without it
+        ::kill(pid, SIGKILL);
+        wait_for(pid);
+        return true;
+    }
+    spawned = {pid, std::move(received->fd)};
     return true;
 }
 

@@ -11,6 +11,11 @@
 
 namespace kvmserver::jail {
 
+CommonRoot::Identity CommonRoot::file_at(const char* path) {
+    struct stat info {};
+    return ::stat(path, &info) == 0 ? Identity{info.st_dev, info.st_ino} : Identity{};
+}
+
 std::unique_ptr<CommonRoot> CommonRoot::make(const std::vector<std::string>& places, int user_map) {
     Plan plan;
     for (const std::string& path : places)
@@ -20,11 +25,9 @@ std::unique_ptr<CommonRoot> CommonRoot::make(const std::vector<std::string>& pla
     made->mount_table_.reset(::open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC));
     if (!made->mount_table_ || !make_receiving())
         return nullptr;
-    struct stat before {
-    }, after{};
-    (void)::stat(kProc, &before);
+    const std::uint64_t procfs = file_at(kProc).device;
     if (!made->build(user_map)) {
-        if (::stat(kProc, &after) == 0 && after.st_dev != before.st_dev)
+        if (file_at(kProc).device != procfs)
             (void)remove();
         return nullptr;
     }
@@ -42,7 +45,7 @@ bool CommonRoot::build(int user_map) {
         struct stat info {};
         if (::fstat(tree.get(), &info) != 0)
             return false;
-        files_.push_back({place.path, {info.st_dev, info.st_ino}});
+        files_.emplace_back(place.path, Identity{info.st_dev, info.st_ino});
         if (rules_ && !rules_->add(place, tree.get()))
             rules_.reset();
     }
@@ -57,10 +60,7 @@ bool CommonRoot::mounts_changed() {
 
 bool CommonRoot::serves(const OwnRoot& wanted, bool mapped) {
     return mapped == mapped_ && !mounts_changed() && wanted.includes(root_) &&
-           std::ranges::all_of(files_, [](const auto& file) {
-               struct stat info {};
-               return ::stat(file.first.c_str(), &info) == 0 && Identity{info.st_dev, info.st_ino} == file.second;
-           });
+           std::ranges::all_of(files_, [](const auto& file) { return file_at(file.first.c_str()) == file.second; });
 }
 
 bool CommonRoot::remove() { return ::umount2(kProc, MNT_DETACH) == 0; }

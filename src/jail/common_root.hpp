@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/jail/landlock.hpp"
@@ -31,9 +32,10 @@ public:
 
 private:
     struct Identity { // of a file: stat(2)
-        std::uint64_t device, number;
+        std::uint64_t device = 0, number = 0;
         bool operator==(const Identity&) const = default;
     };
+    static Identity file_at(const char* path); // zeros if there is none
     CommonRoot(const Plan& plan, bool mapped) : root_(plan), mapped_(mapped) {}
     bool build(int user_map);
     bool mounts_changed();

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "src/jail/own_root.hpp"
 #include "tinykvm/base/unique_fd.hpp"
