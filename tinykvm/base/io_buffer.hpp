@@ -36,10 +36,9 @@ private:
         constexpr int kPopulateWrite = 23; // MADV_POPULATE_WRITE, since Linux 5.14
         if (bytes < kWorth)
             return;
-        const auto begin = reinterpret_cast<std::uintptr_t>(at) & ~(kPage - 1);
+        const std::size_t in_page = reinterpret_cast<std::uintptr_t>(at) % kPage;
         const int before = errno;
-        (void)!::madvise(reinterpret_cast<void*>(begin), reinterpret_cast<std::uintptr_t>(at) + bytes - begin,
-                         kPopulateWrite);
+        (void)!::madvise(static_cast<std::byte*>(at) - in_page, in_page + bytes, kPopulateWrite);
         errno = before;
     }
 };
