@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -64,6 +65,20 @@ class Unix(http.client.HTTPConnection):
     def connect(self):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.connect(str(self.path))
+
+
+def host(binary):
+    """What is measured, and on what."""
+    def said(*command):
+        with contextlib.suppress(OSError):
+            return subprocess.run([str(word) for word in command], capture_output=True, text=True, cwd=ROOT).stdout.strip()
+        return ""
+
+    kind = re.search(r"/dev/kvm ok \((.*)\)", said(binary, "doctor"))
+    model = re.search(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
+    return {"kvm": kind[1] if kind else "unknown", "cpu": model[1] if model else "unknown", "cpus": len(os.sched_getaffinity(0)),
+            "kernel": os.uname().release, "load_before": os.getloadavg()[0], "version": said(binary, "--version"),
+            "commit": said("git", "rev-parse", "--short", "HEAD")}
 
 
 def tail(path, lines=5):

@@ -105,11 +105,11 @@ def fill(options, store, made, count):
 
 
 class Daemon:
-    def __init__(self, options, store):
+    def __init__(self, options, store, *words):
         self.port, self.store = common.free_port(), store
         self.output = tempfile.TemporaryFile()
         begin = time.perf_counter()
-        self.process = subprocess.Popen([options.binary, "serve", "--store", store, "--listen", f"127.0.0.1:{self.port}", "--jail=auto"],
+        self.process = subprocess.Popen([options.binary, "serve", "--store", store, "--listen", f"127.0.0.1:{self.port}", "--jail=auto", *words],
                                         stdout=subprocess.DEVNULL, stderr=self.output)
         try:
             while not self.ready():

@@ -20,7 +20,6 @@ import tempfile
 import time
 
 import common
-import side_by_side
 from common import Failure, Server
 
 sys.path.insert(0, str(common.ROOT / "functions"))
@@ -140,7 +139,7 @@ def main():
     if unknown:
         raise Failure(f"no such sample: {', '.join(sorted(unknown))}; there are {', '.join(samples.SAMPLES)}")
     os.environ["PATH"] = path_of_tools()
-    about, results, failed = side_by_side.host(options.binary), [], False
+    about, results, failed = common.host(options.binary), [], False
     print(f"{datetime.date.today()}, {about['kvm']} host, {about['cpus']} x {about['cpu']}, Linux {about['kernel']}, {about['commit']}; "
           f"{options.requests} requests each checked\n")
     print("| " + " | ".join(HEAD) + " |\n" + "|---" * len(HEAD) + "|", flush=True)

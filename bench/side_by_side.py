@@ -266,19 +266,6 @@ def perf_refused():
     return None if re.search(r"^\d+,", tried.stderr, re.M) else f"perf may not count kvm:kvm_userspace_exit (root may): {lines[0]}"
 
 
-def host(binary):
-    def said(*command):
-        with contextlib.suppress(OSError):
-            return subprocess.run([str(word) for word in command], capture_output=True, text=True, cwd=common.ROOT).stdout.strip()
-        return ""
-
-    kind = re.search(r"/dev/kvm ok \((.*)\)", said(binary, "doctor"))
-    model = re.search(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
-    return {"kvm": kind[1] if kind else "unknown", "cpu": model[1] if model else "unknown", "cpus": len(os.sched_getaffinity(0)),
-            "kernel": os.uname().release, "load_before": os.getloadavg()[0], "version": said(binary, "--version"),
-            "commit": said("git", "rev-parse", "--short", "HEAD")}
-
-
 def parse():
     def warmup(text):
         return text if text == "auto" else int(text)
@@ -328,7 +315,7 @@ def measure(options, document, folder):
     for peer in options.peer:
         common.need(peer.rpartition("=")[2], "--peer names a kvmserver binary")
     options.binary = shutil.copy(options.binary, folder)  # it may be built anew meanwhile
-    document["host"] = about = host(options.binary)
+    document["host"] = about = common.host(options.binary)
     refused = perf_refused() if options.count_requests else None
     if refused:
         print(f"exits are those of --stats: {refused}", file=sys.stderr)

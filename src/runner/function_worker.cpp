@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <exception>
 #include <list>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,6 +34,7 @@
 #include "src/runner/saved_state.hpp"
 #include "src/runner/state_saver.hpp"
 #include "src/runner/storage_client.hpp"
+#include "src/setup/huge_pages.hpp"
 #include "src/setup/report.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
@@ -183,6 +185,7 @@ private:
         options.machine.env = assignment.environment;
         options.machine.ceilings = assignment.ceilings;
         options.machine.permissions.always_own_folders = true;
+        options.machine.huge_pages.reserved = false; // they are the host's, and no control group would count them
         return options;
     }
 
@@ -411,6 +414,8 @@ private:
             RequestMachine request_machine(restored_.setup(), options_.machine, restored_.image(), source, stats_,
                                            StopSignal::instance());
             request_machine.prepare();
+            if (const auto pages = request_machine.arena_pages())
+                std::call_once(arena_told_, tell_arena, *pages, false);
             if (options_.on_machine)
                 options_.on_machine(assignment_.name, assignment_.environment);
             while (request_machine.serve_one()) {
@@ -459,6 +464,7 @@ private:
     std::unique_ptr<StorageClient> storage_;   // null: it has none
     Restored restored_;
     WorkerStats stats_;
+    std::once_flag arena_told_;
     std::atomic<bool> first_{true};
     std::atomic<int> code_{0};
     std::list<Thread> machines_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "src/event_loop/overrun.hpp"
@@ -24,6 +25,9 @@ RequestMachine::RequestMachine(const Setup& setup, const Options& options, std::
                                Neighbours* neighbours)
     : setup_(setup), options_(options), image_(std::move(image)), source_(source), stats_(stats), env_(setup.env),
       loop_(EventLoop::Own::real, note_line, stop) {
+    env_.options.arena = {.bytes = std::min(env_.limits.request_arena, env_.limits.request_memory) &
+                                   ~(kHugePageBytes - 1), // the ceilings may have cut down the other limit
+                          .takes_reserved = options.huge_pages.reserved};
     if (neighbours)
         env_.neighbours = neighbours;
 }

@@ -34,7 +34,8 @@ public:
     bool serve_one();
     // Adds the machine's exit reasons to the stats; call at the end.
     void add_reasons();
-    bool difference_found() const { return difference_; } // with --check-reset
+    std::optional<tinykvm::ArenaPages> arena_pages() const { return machine_->arena_pages(); } // after prepare()
+    bool difference_found() const { return difference_; }                                      // with --check-reset
 
 private:
     void report(request::Outcome outcome);

@@ -11,6 +11,7 @@
 #include "src/capture/large_pages.hpp"
 #include "src/common/environment.hpp"
 #include "src/runner/request_machine.hpp"
+#include "src/setup/huge_pages.hpp"
 #include "src/setup/report.hpp"
 #include "src/snapshot/cpu_check.hpp"
 #include "tinykvm/base/error.hpp"
@@ -29,6 +30,8 @@ Restored::Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache
     const MachineState state = reader.state();
     const std::string name = reader.path().string();
     memory_ = Image::create(state.frames, std::move(ahead.memory));
+    memory_->want_huge_pages(options.huge_pages.main);
+    verbose_ = options.verbose.general;
     loader_ = std::make_shared<SnapshotLoader>(std::move(reader), std::move(cache), *memory_);
     memory_->set_loader(loader_);
     // A thread unpacks the hot part from its beginning while this one prepares KVM, the VMs and the sockets. Then this
@@ -98,7 +101,8 @@ Restored::Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache
     } else {
         make_lazy(*image_, *memory_, shadow_paging);
     }
-    loader_->map_cold_chunks();
+    if (memory_->huge_bytes() == 0) // else all of it is to be in the image itself
+        loader_->map_cold_chunks();
     if (change.apply && change.makes_machines) {
         image_ = change.apply(*setup_, std::move(image_), changed_);
         make_lazy(*image_, *memory_, shadow_paging, loader_->end_of(first_chunks_));
@@ -152,7 +156,7 @@ void Restored::fill() {
     constexpr int kHeadStartMs = 100;
     if (!wait(kHeadStartMs))
         return; // nobody will need the rest
-    if (loader_->caches()) {
+    if (loader_->caches() && memory_->huge_bytes() == 0) {
         // Find out what is missing before the priority drops: while the cache answers, others may wait for it.
         std::vector<std::size_t> chunks;
         std::vector<LargePageState> large;
@@ -181,6 +185,8 @@ void Restored::fill() {
     constexpr int kPauseMs = 3;
     for (std::size_t chunk = first_chunks_; chunk < loader_->chunks() && wait(kPauseMs); ++chunk)
         loader_->load_chunks(chunk, chunk + 1, stop_);
+    if (memory_->huge_bytes() != 0 && wait(0))
+        tell_huge_pages(memory_->huge_bytes(), memory_->use_huge_pages(), verbose_);
 }
 
 } // namespace kvmserver

@@ -15,6 +15,7 @@
 #include "src/runner/run_dev.hpp"
 #include "src/runner/workers.hpp"
 #include "src/setup/boot.hpp"
+#include "src/setup/huge_pages.hpp"
 #include "src/setup/phases.hpp"
 #include "src/setup/report.hpp"
 #include "src/setup/storage.hpp"
@@ -56,6 +57,8 @@ int run_kept(const Setup& setup, const Options& options, GdbServer* gdb) {
     booted.loop->set_output({}); // what it prints from now on is of requests of others
     if (booted.hidden)
         booted.hidden->tell_count();
+    tell_arena_unused(setup);
+    use_huge_pages(options, *booted.machine);
     announce(setup, options, booted.seconds, "booted");
     WorkerStats stats;
     const int code = serve_kept(setup, *booted.machine, *booted.loop, stats);
@@ -96,6 +99,7 @@ int serve_program(Setup& setup, const Options& options, GdbServer* gdb, Storage*
         return exit_code;
     if (uses_dirty_bits(setup, options))
         clear_marks(*image, *image->image);
+    use_huge_pages(options, *image->image);
     announce(setup, options, boot_seconds, "booted");
     return serve(setup, options, image, storage);
 }

@@ -15,6 +15,7 @@
 #include "src/runner/connections/accepted_connections.hpp"
 #include "src/runner/http_mode.hpp"
 #include "src/runner/request_machine.hpp"
+#include "src/setup/huge_pages.hpp"
 #include "src/setup/report.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -105,6 +106,8 @@ private:
 } // namespace
 
 int serve(const Setup& setup, const Options& options, std::shared_ptr<const MachineImage> image, Storage* storage) {
+    if (!options.ephemeral)
+        tell_arena_unused(setup);
     WorkerStats stats;
     std::atomic<int> code{0};
     std::vector<std::thread> threads;
@@ -133,6 +136,7 @@ int serve(const Setup& setup, const Options& options, std::shared_ptr<const Mach
                 });
             });
     } else {
+        std::once_flag arena_told;
         const auto work = [&](const std::function<ConnectionSource&()>& source_of_machine, const Stopper& stop) {
             for (unsigned i = 0; i < count; ++i)
                 threads.emplace_back([&, source = &source_of_machine()] {
@@ -140,6 +144,8 @@ int serve(const Setup& setup, const Options& options, std::shared_ptr<const Mach
                         const auto own_storage = storage ? storage->own() : nullptr;
                         RequestMachine worker(setup, options, image, *source, stats, stop, own_storage.get());
                         worker.prepare();
+                        if (const auto pages = worker.arena_pages())
+                            std::call_once(arena_told, tell_arena, *pages, options.verbose.general);
                         while (worker.serve_one()) {
                         }
                         worker.add_reasons();

@@ -48,6 +48,13 @@ struct NoteSink {
     std::function<void(const std::string& line)> refusal; // what a program was refused that failed to start
 };
 
+// --hugepages and the like (src/setup/huge_pages.hpp)
+struct HugePages {
+    std::uint64_t main = 0; // leading bytes of a machine's main memory that are to be in huge pages; all: ~0
+    bool reserved = true;   // whether an arena (Limits::request_arena) takes those that the host has reserved
+    bool operator==(const HugePages&) const = default;
+};
+
 inline constexpr const char* kUsualPath = "/usr/local/bin:/usr/bin:/bin"; // where PATH is not set
 
 struct Options {
@@ -92,6 +99,7 @@ struct Options {
     std::string clock = "pauses";    // --clock: pauses, continues
     std::string fork = "auto";       // --fork: auto, follow, always, refuse
     std::string reset;               // --reset: "", auto, dirty-bits, working-set
+    HugePages huge_pages;
     bool keep_working_memory = true; // cleared by --no-ephemeral-keep-working-memory
 
     // ++ storage: the second program, with permissions and limits of its own (src/setup/storage.hpp); null for none.

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "src/setup/core_dump.hpp"
+#include "src/setup/huge_pages.hpp"
 #include "src/setup/machine_env.hpp"
 #include "src/setup/report.hpp"
 #include "src/setup/setup.hpp"
@@ -56,6 +57,10 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineStat
         limits.request_memory = options.limits.request_memory;
     if (given("limit-request-memory"))
         limits.keep_memory = options.limits.keep_memory;
+    if (given("hugepage-requests-arena")) {
+        limits.request_arena = options.limits.request_arena;
+        check_arena(limits);
+    }
     std::vector<Granted> granted;
     for (const Ceilings& each : options.ceilings) {
         limits = limited_by(limits, each);

@@ -4,6 +4,7 @@
 
 #include "src/setup/core_dump.hpp"
 #include "src/setup/environment.hpp"
+#include "src/setup/huge_pages.hpp"
 #include "src/setup/machine_env.hpp"
 #include "src/setup/report.hpp"
 
@@ -12,6 +13,7 @@ namespace kvmserver {
 using namespace tinykvm;
 
 std::unique_ptr<Setup> set_up_program(const Options& options) {
+    check_arena(options.limits);
     const char* path = std::getenv("PATH");
     ProgramSpec program = resolve_program(options.program, options.args, options.cwd, path ? path : kUsualPath,
                                           [&](const std::string& found) {

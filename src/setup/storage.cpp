@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "src/setup/boot.hpp"
+#include "src/setup/huge_pages.hpp"
 #include "src/setup/report.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/text.hpp"
@@ -147,6 +148,7 @@ bool Storage::boot() {
     }
     image_ = std::move(*booted.machine).into_image();
     booted.machine.reset();
+    use_huge_pages(options_, *image_->image);
     first_ = std::make_unique<StorageMachine>(*setup_, image_, name_, totals_);
     fmt::print("Storage '{}' booted in {:.1f} ms, {} at {}\n", printable(name_), booted.seconds * 1000,
                options_.one_to_one ? "one for each machine" : "one for all machines", printable(addresses_of(*image_)));

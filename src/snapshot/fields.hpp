@@ -162,6 +162,7 @@ struct Fields<tinykvm::Limits> {
                           Field{"address_space", &T::address_space},
                           Field{"request_memory", &T::request_memory},
                           Field{"keep_memory", &T::keep_memory},
+                          Field{"request_arena", &T::request_arena, true},
                           Field{"open_files", &T::open_files},
                           Field{"executable_heap", &T::executable_heap}};
     }

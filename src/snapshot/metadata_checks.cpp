@@ -57,7 +57,8 @@ void check_limits(const tinykvm::Limits& limits, const JsonPath& place) {
          {limits.boot_seconds, limits.request_seconds, limits.request_total_seconds, limits.request_cpu_seconds})
         if (!std::isfinite(seconds) || seconds < 0 || seconds > kMaxSeconds)
             place.bad("has an impossible time");
-    for (const std::uint64_t bytes : {limits.memory, limits.address_space, limits.request_memory, limits.keep_memory})
+    for (const std::uint64_t bytes :
+         {limits.memory, limits.address_space, limits.request_memory, limits.keep_memory, limits.request_arena})
         if (bytes > kAddressEnd)
             place.bad("has more memory than there are addresses");
     if (limits.open_files > kMaxFiles)

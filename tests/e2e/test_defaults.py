@@ -146,5 +146,5 @@ def test_the_trace_of_threads_is_that() -> None:
 
 
 def test_options_without_effect_are_told_once() -> None:
-    ended = kvmserver("run", "--shared-memory", "1", "--hugepages", HEAP)
-    assert ended.err.count("without effect") == 1 and "--shared-memory --hugepages" in ended.err, ended.err
+    ended = kvmserver("run", "--shared-memory", "1", "--no-split-hugepages", HEAP)
+    assert ended.err.count("without effect") == 1 and "--shared-memory --no-split-hugepages" in ended.err, ended.err

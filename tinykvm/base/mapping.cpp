@@ -33,6 +33,18 @@ Mapping Mapping::map_in_front(std::size_t front, int fd, std::size_t bytes, cons
     return whole;
 }
 
+Mapping Mapping::aligned(std::size_t bytes, std::size_t alignment, const char* what) {
+    Mapping room =
+        map(bytes + alignment, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0, what);
+    const std::size_t before = -reinterpret_cast<std::uintptr_t>(room.data_) % alignment;
+    if (before != 0)
+        ::munmap(room.data_, before);
+    room.data_ += before;
+    room.size_ = bytes;
+    ::munmap(room.data_ + bytes, alignment - before);
+    return room;
+}
+
 void Mapping::grow(std::size_t bytes, const char* what) {
     void* at = ::mremap(data_, size_, bytes, MREMAP_MAYMOVE);
     if (at == MAP_FAILED)

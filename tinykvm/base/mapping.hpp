@@ -14,6 +14,8 @@ public:
     // A private mapping of a file's first `front` bytes followed by anonymous memory, `bytes` in all. If possible,
     // replaces no existing mapping, because each unmapping calls the MMU notifier of every VM in the process.
     static Mapping map_in_front(std::size_t front, int fd, std::size_t bytes, const char* what);
+    // Anonymous memory at an address that is a multiple of `alignment` (a power of two), for others to map over.
+    static Mapping aligned(std::size_t bytes, std::size_t alignment, const char* what);
     // Enlarges the mapping, which may move. Populated pages stay populated. Throws HostError.
     void grow(std::size_t bytes, const char* what);
     Mapping(Mapping&& other) noexcept;

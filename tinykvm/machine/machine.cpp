@@ -74,8 +74,9 @@ bool must_keep_pid(const AddressSpace::Regions& regions) {
 
 Machine::Machine(const MachineEnv& env, MachineHost& host, std::shared_ptr<const MachineImage> image)
     : env_(&env), host_(&host), kvm_(env.pool ? env.pool->take(*env.kvm) : std::make_unique<kvm::PreparedVm>(*env.kvm)),
-      vm_(kvm_->vm), vcpu_(kvm_->vcpu), ram_(image ? GuestRam::clone(vm_, image->image, memory_limit(env, image.get()))
-                                                   : GuestRam::boot(vm_, memory_limit(env, nullptr))),
+      vm_(kvm_->vm), vcpu_(kvm_->vcpu),
+      ram_(image ? GuestRam::clone(vm_, image->image, memory_limit(env, image.get()), env.options.arena)
+                 : GuestRam::boot(vm_, memory_limit(env, nullptr))),
       space_(image ? AddressSpace(ram_, image->root, image->regions, image->brk_begin, image->brk_end,
                                   env.limits.address_space)
                    : AddressSpace(ram_, env.limits.address_space)),

@@ -107,6 +107,7 @@ struct MachineOptions {
     bool patch_code = true;
     // The program may say that it is ready for calls of its functions (include/tinykvm/guest.h). A boot's only.
     bool callable = false;
+    RequestArena arena; // of clones
     GuestTime time = GuestTime::pauses;
     ForkPolicy fork = ForkPolicy::known;
 };
@@ -228,6 +229,14 @@ public:
         std::uint64_t integer, real;
     };
     Returned returned() const;
+
+    // Booted machine only, not a clone: moves its memory into huge pages (GuestRam::use_huge_pages).
+    std::uint64_t use_huge_pages(std::uint64_t most) { return ram_.use_huge_pages(most); }
+    std::uint64_t memory_end() const { return frame_address(ram_.high()).value; } // of what it has had at some time
+    // What its arena is made of; nullopt: it has none (MachineOptions::arena).
+    std::optional<ArenaPages> arena_pages() const {
+        return ram_.arena_frames() != 0 ? std::optional(ram_.arena_pages()) : std::nullopt;
+    }
 
     // Quiescent machine only: turns it into an image. The machine must not be used afterwards. A clone may be turned
     // into an image only if all pages of its own image are loaded (no make_lazy()). The result has holes: pass it to

@@ -34,7 +34,8 @@ ResetStats Machine::reset() {
     start_at(kernel_.wait_resume);
     begins_ = true;
     if (!env_->options.keep_working_memory ||
-        (page_reset_->own_pages() + ram_.kept_headroom()) * kPageSize > env_->limits.keep_memory) {
+        (page_reset_->own_pages() + ram_.kept_headroom() - ram_.arena_frames()) * kPageSize >
+            env_->limits.keep_memory) {
         // More than a machine may keep: give the copies back to the kernel and learn the set again.
         if (::madvise(ram_.host(GuestPhys(0)), ram_.image()->bytes().size(), MADV_DONTNEED) < 0)
             throw_errno("madvise(MADV_DONTNEED) request machine");

@@ -11,6 +11,7 @@
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/base/zero.hpp"
+#include "tinykvm/memory/huge_pages.hpp"
 #include "tinykvm/memory/page_tables.hpp"
 
 namespace tinykvm {
@@ -27,6 +28,15 @@ constexpr std::uint64_t kAllWindows = kWindowBytes * GuestRam::kMaxWindows;
 // An unused frame before the windows, so that no run of contiguous frames begins in memory and ends in a window.
 constexpr std::uint32_t kFrameBetween = 1;
 
+// KVM uses large mappings only if host and guest-physical addresses are aligned alike.
+Mapping aligned_memory(std::uint64_t bytes, const char* what) { return Mapping::aligned(bytes, kHugePageBytes, what); }
+
+void map_over(std::byte* at, std::uint64_t bytes, int sharing, int fd, const char* what) {
+    if (bytes != 0 &&
+        ::mmap(at, bytes, PROT_READ | PROT_WRITE, sharing | MAP_FIXED | MAP_NORESERVE, fd, 0) == MAP_FAILED)
+        throw_errno(std::string("mmap ") + what);
+}
+
 } // namespace
 
 GuestRam::GuestRam(kvm::Vm& vm, std::uint64_t max_bytes) : vm_(&vm), max_frames_(max_bytes / kPageSize) {}
@@ -40,19 +50,28 @@ GuestRam GuestRam::boot(kvm::Vm& vm, std::uint64_t max_bytes) {
         throw_errno("ftruncate boot memory");
     // The windows are after the end of the memfd.
     ram.first_window_ = static_cast<Frame>(max_bytes / kPageSize) + kFrameBetween;
-    ram.memory_ = Mapping::map(frame_address(ram.first_window_).value + kAllWindows, PROT_READ | PROT_WRITE,
-                               MAP_SHARED | MAP_NORESERVE, ram.memfd_.get(), 0, "boot memory");
+    ram.memory_ = aligned_memory(frame_address(ram.first_window_).value + kAllWindows, "boot memory");
+    map_over(ram.memory_.data(), ram.memory_.size(), MAP_SHARED, ram.memfd_.get(), "boot memory");
     return ram;
 }
 
-GuestRam GuestRam::clone(kvm::Vm& vm, std::shared_ptr<const Image> image, std::uint64_t max_bytes) {
+GuestRam GuestRam::clone(kvm::Vm& vm, std::shared_ptr<const Image> image, std::uint64_t max_bytes,
+                         const RequestArena& arena) {
     const std::uint64_t image_bytes = std::uint64_t{image->frames()} * kPageSize;
-    max_bytes = std::max(max_bytes, image_bytes);
+    const std::uint64_t arena_at = (image_bytes + kHugePageBytes - 1) & ~(kHugePageBytes - 1);
+    must_hold(arena.bytes % kHugePageBytes == 0);
+    max_bytes = std::max(max_bytes, arena.bytes != 0 ? arena_at + arena.bytes : image_bytes);
     GuestRam ram(vm, max_bytes);
     ram.first_table_ = static_cast<Frame>(max_bytes / kPageSize);
     ram.first_window_ = ram.first_table_ + kMaxTables + kFrameBetween;
-    ram.memory_ = Mapping::map_in_front(image_bytes, image->fd(), frame_address(ram.first_window_).value + kAllWindows,
-                                        "request machine memory");
+    const std::uint64_t all_bytes = frame_address(ram.first_window_).value + kAllWindows;
+    const char* const what = "request machine memory";
+    if (arena.bytes != 0 || image->huge_bytes() != 0) {
+        ram.memory_ = aligned_memory(all_bytes, what);
+        map_over(ram.memory_.data(), image_bytes, MAP_PRIVATE, image->fd(), what);
+    } else {
+        ram.memory_ = Mapping::map_in_front(image_bytes, image->fd(), all_bytes, what);
+    }
     ram.image_frames_ = ram.high_ = ram.slots_end_ = image->frames();
     ram.attachment_ = image->attach(ram.memory_.data());
     vm.set_slot(ram.slots_++, GuestPhys(0), image_bytes, ram.memory_.data());
@@ -63,7 +82,22 @@ GuestRam GuestRam::clone(kvm::Vm& vm, std::shared_ptr<const Image> image, std::u
         ram.large_slot_ = ram.slots_++;
         ram.set_large_slot();
     }
+    if (arena.bytes != 0)
+        ram.add_arena(arena_at, arena);
     return ram;
+}
+
+// The arena has a slot of its own: where a slot ends, KVM uses no large mapping.
+void GuestRam::add_arena(std::uint64_t at, const RequestArena& arena) {
+    arena_first_ = frame_of(GuestPhys(at));
+    arena_end_ = arena_first_ + static_cast<Frame>(arena.bytes / kPageSize);
+    arena_pages_ = map_arena(host(GuestPhys(at)), arena);
+    if (slots_end_ != arena_first_)
+        vm_->set_slot(slots_++, frame_address(slots_end_), (arena_first_ - slots_end_) * kPageSize,
+                      host(frame_address(slots_end_)));
+    vm_->set_slot(slots_++, GuestPhys(at), arena.bytes, host(GuestPhys(at)));
+    slots_end_ = arena_end_;
+    kept_headroom_ = most_kept();
 }
 
 void GuestRam::set_large_slot() {
@@ -192,21 +226,13 @@ void GuestRam::release(Frame first, std::uint32_t count) {
         return;
     }
     must_hold(first + count <= high_);
-    const std::uint64_t bytes = std::uint64_t{count} * kPageSize;
-    if (!image_) {
-        if (::madvise(host(frame_address(first)), bytes, MADV_REMOVE) < 0)
-            throw_errno("madvise(MADV_REMOVE) guest memory");
-    } else {
-        // Frames of the image get the image's content again, which is also what a reset needs.
-        if (::madvise(host(frame_address(first)), bytes, MADV_DONTNEED) < 0)
-            throw_errno("madvise(MADV_DONTNEED) guest memory");
-        if (first < image_frames_) {
-            const std::uint32_t inside = std::min(count, image_frames_ - first);
-            first += inside;
-            count -= inside;
-            if (count == 0)
-                return;
-        }
+    release_memory(first, count);
+    if (first < image_frames_) {
+        const std::uint32_t inside = std::min(count, image_frames_ - first);
+        first += inside;
+        count -= inside;
+        if (count == 0)
+            return;
     }
     in_use_ -= count;
     auto [at, fresh] = free_.emplace(first, count);
@@ -222,6 +248,27 @@ void GuestRam::release(Frame first, std::uint32_t count) {
             free_.erase(at);
         }
     }
+}
+
+void GuestRam::release_memory(Frame first, std::uint32_t count) {
+    if (!image_) {
+        if (::madvise(host(frame_address(first)), std::uint64_t{count} * kPageSize, MADV_REMOVE) < 0)
+            throw_errno("madvise(MADV_REMOVE) guest memory");
+        return;
+    }
+    const Frame end = first + count, begin_kept = std::clamp(arena_first_, first, end),
+                end_kept = std::clamp(arena_end_, first, end);
+    if (end_kept > begin_kept) { // to give back a part of a huge page would split it
+        std::memset(host(frame_address(begin_kept)), 0, std::size_t{end_kept - begin_kept} * kPageSize);
+        drop_translations(begin_kept, end_kept - begin_kept);
+    }
+    // Frames of the image get the image's content again, which is also what a reset needs.
+    const auto give_back = [this](Frame from, Frame to) {
+        if (from < to && ::madvise(host(frame_address(from)), std::uint64_t{to - from} * kPageSize, MADV_DONTNEED) < 0)
+            throw_errno("madvise(MADV_DONTNEED) guest memory");
+    };
+    give_back(first, end_kept > begin_kept ? begin_kept : end);
+    give_back(end_kept > begin_kept ? end_kept : end, end);
 }
 
 bool GuestRam::window_open(Frame f) const {
@@ -269,8 +316,13 @@ void GuestRam::drop_translations(Frame first, std::uint32_t count) {
     }
     if (count == 0)
         return;
+    Frame end = first + count;
+    if (in_arena(first)) // whole huge pages, or the kernel splits them
+        first -= (first - arena_first_) % kHugePageFrames;
+    if (in_arena(end))
+        end += (arena_end_ - end) % kHugePageFrames;
     std::byte* at = host(frame_address(first));
-    const std::uint64_t bytes = std::uint64_t{count} * kPageSize;
+    const std::uint64_t bytes = std::uint64_t{end - first} * kPageSize;
     if (::mprotect(at, bytes, PROT_READ) < 0 || ::mprotect(at, bytes, PROT_READ | PROT_WRITE) < 0)
         throw_errno("mprotect guest memory");
 }
@@ -288,6 +340,11 @@ std::uint64_t GuestRam::fill_from_file(Frame first, int file, std::uint64_t offs
         done += static_cast<std::uint64_t>(n);
     }
     return done;
+}
+
+std::uint64_t GuestRam::use_huge_pages(std::uint64_t most) {
+    must_hold(!image_);
+    return collapse(memory_.data(), std::min(most, frame_address(high_).value));
 }
 
 std::shared_ptr<Image> GuestRam::into_image() && {
@@ -328,7 +385,7 @@ std::uint32_t GuestRam::drop_headroom() {
     const std::uint32_t count = high_ - image_frames_;
     if (count == 0)
         return 0;
-    const std::uint32_t kept = std::min(count, kMaxKeptHeadroom);
+    const std::uint32_t kept = std::min(count, most_kept());
     std::memset(host(frame_address(image_frames_)), 0, std::size_t{kept} * kPageSize);
     drop_translations(image_frames_, kept);
     kept_headroom_ = std::max(kept_headroom_, kept);
@@ -343,6 +400,8 @@ std::uint32_t GuestRam::drop_headroom() {
 }
 
 void GuestRam::drop_kept_headroom() {
+    if (arena_frames() != 0)
+        return;
     if (kept_headroom_ != 0 &&
         ::madvise(host(frame_address(image_frames_)), std::uint64_t{kept_headroom_} * kPageSize, MADV_DONTNEED) < 0)
         throw_errno("madvise(MADV_DONTNEED) guest memory");

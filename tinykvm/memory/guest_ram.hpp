@@ -18,6 +18,7 @@
 #include "tinykvm/base/mapping.hpp"
 #include "tinykvm/kvm/kvm.hpp"
 #include "tinykvm/memory/image.hpp"
+#include "tinykvm/memory/request_arena.hpp"
 
 namespace tinykvm {
 
@@ -29,8 +30,10 @@ class GuestRam {
 public:
     // An empty memory that may grow to `max_bytes`.
     static GuestRam boot(kvm::Vm& vm, std::uint64_t max_bytes);
-    // A copy-on-write clone of `image` that may grow to `max_bytes` in all.
-    static GuestRam clone(kvm::Vm& vm, std::shared_ptr<const Image> image, std::uint64_t max_bytes);
+    // A copy-on-write clone of `image` that may grow to `max_bytes` in all. An arena begins at the first whole huge
+    // page after the image. Together they may be larger than max_bytes.
+    static GuestRam clone(kvm::Vm& vm, std::shared_ptr<const Image> image, std::uint64_t max_bytes,
+                          const RequestArena& arena = {});
 
     // First frame of `count` contiguous zeroed frames; nullopt when the limit is reached.
     std::optional<Frame> allocate(std::uint32_t count);
@@ -46,7 +49,7 @@ public:
     // derived from them. Returns whether it did.
     bool renew_tables();
     // Frees frames: their content is dropped, and no vCPU can reach them by stale translations. A clone does not hand
-    // out frames of its image again.
+    // out frames of its image again. Those of an arena keep their memory, zeroed.
     void release(Frame first, std::uint32_t count);
     // Clone only, before its first run: uses frames of the image itself instead of mapping them copy-on-write. Nothing
     // may write to them. Before a page that uses one is made writable, it must get another frame.
@@ -93,19 +96,24 @@ public:
     // Returns how many; less than `bytes` at the end of the file, and where it does not work (0).
     std::uint64_t fill_from_file(Frame first, int file, std::uint64_t offset, std::uint64_t bytes);
 
+    // Boot memory only: moves its first `most` bytes, or what was handed out of them, into huge pages of the host.
+    // Returns how many bytes are in such pages.
+    std::uint64_t use_huge_pages(std::uint64_t most);
     // Turns the content into an image. This memory must not be used afterwards. The memory of a clone is copied, and
     // the image has holes (see renumber()); all of the clone's own image must be loaded.
     std::shared_ptr<Image> into_image() &&;
     // Clone only: takes back every frame handed out since the clone was made, and drops their content. Returns how
     // many. The first kMaxKeptHeadroom of them keep their memory, zeroed: new memory costs a fault per page, and KVM
-    // maps the neighbours of a page along with it only if they are there.
+    // maps the neighbours of a page along with it only if they are there. With an arena, all up to its end keep theirs.
     std::uint32_t drop_headroom();
-    // Clone only: frees the memory that drop_headroom() and prepare_headroom() keep.
+    // Clone only: frees the memory that drop_headroom() and prepare_headroom() keep, unless there is an arena.
     void drop_kept_headroom();
     // Clone only: populates the next `count` frames that will be handed out, at most kMaxKeptHeadroom.
     void prepare_headroom(std::uint32_t count);
     std::uint32_t kept_headroom() const { return kept_headroom_; }
-    static constexpr std::uint32_t kMaxKeptHeadroom = 128; // frames
+    std::uint32_t arena_frames() const { return arena_end_ - arena_first_; }
+    ArenaPages arena_pages() const { return arena_pages_; } // when there is an arena
+    static constexpr std::uint32_t kMaxKeptHeadroom = 128;  // frames
     void set_limit(std::uint64_t max_bytes);
 
     // Counts memory of the machine that lies elsewhere against the same limit. `look` returns its size in bytes.
@@ -119,7 +127,11 @@ private:
     bool has_room(std::uint64_t frames);
     bool window_open(Frame f) const;
     void set_large_slot();
+    void add_arena(std::uint64_t at, const RequestArena& arena);
     std::shared_ptr<Image> copied_image() const;
+    bool in_arena(Frame f) const { return f >= arena_first_ && f < arena_end_; }
+    std::uint32_t most_kept() const { return arena_frames() != 0 ? arena_end_ - image_frames_ : kMaxKeptHeadroom; }
+    void release_memory(Frame first, std::uint32_t count);
 
     kvm::Vm* vm_;
     Mapping memory_;
@@ -127,6 +139,8 @@ private:
     std::shared_ptr<const Image> image_;
     Image::Attachment attachment_; // of memory_ to the image; destroyed before both
     Frame image_frames_ = 0;
+    Frame arena_first_ = 0, arena_end_ = 0; // equal: there is none
+    ArenaPages arena_pages_ = ArenaPages::ordinary;
     Frame high_ = 0;
     Frame slots_end_ = 0;
     std::uint32_t slots_ = 0;

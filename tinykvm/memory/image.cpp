@@ -14,6 +14,7 @@
 
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
+#include "tinykvm/memory/huge_pages.hpp"
 
 namespace tinykvm {
 namespace {
@@ -166,6 +167,20 @@ void Image::replace(std::uint32_t first, std::span<const std::byte* const> pages
         first += static_cast<std::uint32_t>(some.size());
         pages = pages.subspan(some.size());
     }
+}
+
+void Image::want_huge_pages(std::uint64_t most) {
+    huge_bytes_ = std::min(most, std::uint64_t{frames_} * kPageSize) & ~(kHugePageBytes - 1);
+}
+
+std::uint64_t Image::use_huge_pages() const {
+    if (huge_bytes_ == 0)
+        return 0;
+    const Mapping view = Mapping::aligned(huge_bytes_, kHugePageBytes, "image");
+    if (::mmap(view.data(), huge_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, memfd_.get(),
+               0) == MAP_FAILED)
+        throw_errno("mmap image");
+    return collapse(view.data(), huge_bytes_);
 }
 
 void Image::give_back_prepared(std::uint32_t first) {

@@ -76,6 +76,12 @@ public:
     // Sets the large pages that the image's page tables map. Call this before any clone is made.
     void set_large(std::unique_ptr<const LargePages> large) { large_ = std::move(large); }
     const LargePages* large() const { return large_.get(); }
+    // Call this before any clone is made, if the image's first `most` bytes are to be in huge pages of the host.
+    void want_huge_pages(std::uint64_t most);
+    std::uint64_t huge_bytes() const { return huge_bytes_; }
+    // Moves them there, once they are loaded. Parts stay in their files. Returns how many bytes are in huge pages.
+    // Thread-safe. Clones may run.
+    std::uint64_t use_huge_pages() const;
     // Whether fd() holds all of it: the image was never loaded from elsewhere.
     bool is_whole() const { return !loader_; }
     // While the image may still be loading, call ensure() or check loaded() before reading the bytes of a frame.
@@ -123,7 +129,8 @@ private:
     std::uint32_t prepared_ = 0; // number of leading frames that are prefaulted
     std::shared_ptr<ImageLoader> loader_;
     std::unique_ptr<const LargePages> large_;
-    mutable std::mutex mutex_; // guards what follows
+    std::uint64_t huge_bytes_ = 0; // a multiple of kHugePageBytes
+    mutable std::mutex mutex_;     // guards what follows
     std::vector<ImagePart> parts_;
     mutable std::vector<std::byte*> attached_;
 };

@@ -12,9 +12,19 @@ namespace kvmserver::cli {
 namespace {
 
 // Options of `snaprun` that are about many machines or their reset. Here is one machine, which keeps its state.
-constexpr std::array<std::string_view, 9> kNotHere{"ephemeral",   "server-first", "threads",
-                                                   "reset",       "http",         "stats",
-                                                   "check-reset", "code-as-is",   "limit-request-memory"};
+constexpr std::array<std::string_view, 13> kNotHere{"ephemeral",
+                                                    "server-first",
+                                                    "threads",
+                                                    "reset",
+                                                    "http",
+                                                    "stats",
+                                                    "check-reset",
+                                                    "code-as-is",
+                                                    "hugepages",
+                                                    "limit-request-memory",
+                                                    "transparent-hugepages",
+                                                    "hugepage-arena-size",
+                                                    "hugepage-requests-arena"};
 
 std::vector<OptionSpec> debug_options() {
     std::vector<OptionSpec> options{platform::kStore};

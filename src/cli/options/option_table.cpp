@@ -8,6 +8,7 @@ namespace {
 constexpr std::string_view kOptions = "Options";
 constexpr std::string_view kPermissions = "Permissions (none by default)";
 constexpr std::string_view kLimits = "Limits";
+constexpr std::string_view kMemory = "Huge pages";
 constexpr std::string_view kServing = "Serving";
 constexpr std::string_view kDiagnostics = "Diagnostics";
 
@@ -132,6 +133,15 @@ constexpr OptionSpec kTable[] = {
     {.name = "no-ephemeral-keep-working-memory", .group = kLimits,
      .help = "give all memory of a request back at the reset"},
 
+    {.name = "hugepages", .group = kMemory, .help = "main memory in huge pages of the host",
+     .without_effect = kSnapshot},
+    {.name = "transparent-hugepages", .group = kMemory, .help = "the same, and none that the host has reserved",
+     .without_effect = kSnapshot},
+    {.name = "hugepage-arena-size", .kind = Kind::mib, .group = kMemory, .value = "MIB", .fallback = "0",
+     .help = "only the first MIB of main memory", .without_effect = kSnapshot},
+    {.name = "hugepage-requests-arena", .kind = Kind::mib, .group = kMemory, .value = "MIB", .fallback = "0",
+     .help = "of what a request adds, this much in huge pages"},
+
     {.name = "verbose", .letter = 'v', .group = kDiagnostics, .help = "say what happens, and each refusal"},
     {.name = "verbose-syscalls", .group = kDiagnostics, .help = "trace system calls"},
     {.name = "verbose-mmap-syscalls", .group = kDiagnostics, .help = "trace those of the memory map"},
@@ -151,13 +161,9 @@ constexpr OptionSpec kTable[] = {
     compatible("shared-memory", Kind::mib, "MIB", "0"),
     compatible("heap-address-hint", Kind::mib, "MIB", "256"),
     compatible("dylink-address-hint", Kind::mib, "MIB", "2"),
-    compatible("hugepage-arena-size", Kind::mib, "MIB", "0"),
-    compatible("hugepage-requests-arena", Kind::mib, "MIB", "0"),
     compatible("remapping", Kind::repeated, "VIRT:SIZE[:PHYS][:rwx]"),
     compatible("no-mmap-backed-files", Kind::flag),
-    compatible("hugepages", Kind::flag),
     compatible("no-split-hugepages", Kind::flag),
-    compatible("transparent-hugepages", Kind::flag),
 };
 // clang-format on
 

@@ -16,6 +16,7 @@
 #include "src/snapshot/folder_cache.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/text.hpp"
+#include "tinykvm/memory/huge_pages.hpp"
 
 namespace kvmserver::cli {
 namespace {
@@ -178,8 +179,28 @@ private:
         mib("max-address-space", limits.address_space, 1);
         mib("max-request-memory", limits.request_memory, 1);
         mib("limit-request-memory", limits.keep_memory, 0);
+        huge_pages();
         if (!find("max-address-space")) // more memory than addresses is no use
             limits.address_space = std::max(limits.address_space, limits.memory);
+    }
+
+    // Sizes are rounded up to whole huge pages.
+    void huge_pages() {
+        const auto rounded = [](std::uint64_t bytes) {
+            return (bytes + tinykvm::kHugePageBytes - 1) & ~(tinykvm::kHugePageBytes - 1);
+        };
+        bool all = false, transparent = false;
+        flag("hugepages", all);
+        flag("transparent-hugepages", transparent);
+        HugePages& pages = options_.huge_pages;
+        pages.reserved = !transparent;
+        std::uint64_t& arena = options_.limits.request_arena;
+        mib("hugepage-requests-arena", arena, 0);
+        arena = rounded(arena);
+        mib("hugepage-arena-size", pages.main, 0);
+        pages.main = rounded(pages.main);
+        if (pages.main == 0 && (all || transparent))
+            pages.main = ~std::uint64_t{0};
     }
 
     void texts() {

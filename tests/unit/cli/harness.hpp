@@ -93,8 +93,8 @@ inline bool same(const Options& a, const Options& b) {
            a.warmup_auto == b.warmup_auto && a.warmup_seconds == b.warmup_seconds && a.clock == b.clock &&
            a.warmup_requests == b.warmup_requests && a.listen == b.listen && a.http == b.http && a.stats == b.stats &&
            a.level == b.level && a.cpu == b.cpu && a.check_reset == b.check_reset && a.reset == b.reset &&
-           a.keep_working_memory == b.keep_working_memory && a.permissions == b.permissions && a.limits == b.limits &&
-           a.given == b.given && same(a.verbose, b.verbose);
+           a.keep_working_memory == b.keep_working_memory && a.huge_pages == b.huge_pages &&
+           a.permissions == b.permissions && a.limits == b.limits && a.given == b.given && same(a.verbose, b.verbose);
 }
 
 } // namespace kvmserver::cli

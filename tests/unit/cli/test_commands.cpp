@@ -48,7 +48,7 @@ TEST_CASE("help") {
     const Outcome run = kvmserver_line("run --help");
     CHECK(run.code == 0);
     CHECK_THAT(run.out, contains("Usage: kvmserver run [OPTIONS] [PROGRAM [ARGS...]]") &&
-                            contains("--allow-read[=PATHS]") && contains("(8192)") && !contains("--hugepages") &&
+                            contains("--allow-read[=PATHS]") && contains("(8192)") && !contains("--remapping") &&
                             contains("--http") && !contains("--output") && contains("--help-all"));
     CHECK(kvmserver_line("-h run").out == run.out);
     CHECK(kvmserver_line("run -t 4 -h p").out == run.out); // before PROGRAM it is ours

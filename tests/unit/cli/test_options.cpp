@@ -186,6 +186,23 @@ TEST_CASE("values that are refused: one line naming the option") {
     CHECK_THAT(refused("--volume a:/b:q"), contains("rwx") || contains("r, w and x"));
 }
 
+TEST_CASE("huge pages: sizes are rounded up to whole ones") {
+    constexpr std::uint64_t kMib = 1 << 20, kAllOfIt = ~std::uint64_t{0};
+    const auto pages = [](const char* line) { return told(line).huge_pages; };
+    const auto arena = [](const char* line) { return told(line).limits.request_arena; };
+    CHECK(pages("") == HugePages{});
+    CHECK(pages("--hugepages").main == kAllOfIt);
+    CHECK(arena("--hugepages") == 0);
+    CHECK(pages("--hugepage-arena-size 5").main == 6 * kMib);
+    CHECK(pages("--hugepages --hugepage-arena-size 4").main == 4 * kMib);
+    CHECK(pages("--transparent-hugepages").main == kAllOfIt);
+    CHECK(pages("--hugepage-requests-arena 63").main == 0);
+    CHECK(arena("--hugepage-requests-arena 63") == 64 * kMib);
+    CHECK(pages("--hugepage-requests-arena 63").reserved);
+    CHECK_FALSE(pages("--transparent-hugepages").reserved);
+    CHECK(refused("--hugepages=often") == "--hugepages: 'often' is neither true nor false");
+}
+
 TEST_CASE("options that have no effect are accepted, and named") {
     const Folder folder;
     const std::string peer = "--hugepages --no-split-hugepages --transparent-hugepages --no-mmap-backed-files "
@@ -194,8 +211,9 @@ TEST_CASE("options that have no effect are accepted, and named") {
     for (const char* verbose : {"", "-v "})
         CHECK(kvmserver_line("run " + (verbose + peer) + " p").err ==
               "kvmserver: accepted without effect: --shared-memory --heap-address-hint --dylink-address-hint "
-              "--hugepage-arena-size --hugepage-requests-arena --remapping --no-mmap-backed-files --hugepages "
-              "--no-split-hugepages --transparent-hugepages\n");
+              "--remapping --no-mmap-backed-files --no-split-hugepages\n");
+    CHECK(kvmserver_line("snapshot --hugepages --hugepage-requests-arena 2 -o f p").err ==
+          "kvmserver: without effect on snapshot: --hugepages\n");
     CHECK(kvmserver_line("snaprun --late-env A=1 f").err == "kvmserver: without effect on snaprun: --late-env\n");
     CHECK(kvmserver_line("snaprun --allow-env -w 3 f").err ==
           "kvmserver: without effect on snaprun: --warmup --allow-env\n");

@@ -8,18 +8,6 @@
 using namespace tinykvm;
 using namespace tinykvm::test;
 
-namespace {
-bool all_zero(std::span<const std::byte> bytes) {
-    return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
-}
-std::shared_ptr<Image> image_of(std::uint32_t frames) {
-    auto image = Image::create(frames);
-    for (std::uint32_t f = 0; f < frames; ++f)
-        std::memset(image->data() + f * kPageSize, static_cast<int>(f + 1), kPageSize);
-    return image;
-}
-} // namespace
-
 TEST_CASE("frames are given out in order and counted") {
     kvm::Vm vm = kvm_device().create_vm();
     GuestRam ram = GuestRam::boot(vm, 1 * kMiB);

@@ -31,4 +31,16 @@ inline std::uint64_t load(AddressSpace& space, std::uint64_t at) {
     return *value;
 }
 
+inline bool all_zero(std::span<const std::byte> bytes) {
+    return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
+// Each frame is full of its number + 1 (1 again after 255).
+inline std::shared_ptr<Image> image_of(std::uint32_t frames) {
+    auto image = Image::create(frames);
+    for (std::uint32_t f = 0; f < frames; ++f)
+        std::memset(image->data() + f * kPageSize, static_cast<int>(f % 255 + 1), kPageSize);
+    return image;
+}
+
 } // namespace tinykvm::test

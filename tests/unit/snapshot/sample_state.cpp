@@ -99,6 +99,7 @@ MachineState sample_state(std::uint32_t frames) {
     s.limits.address_space = 1ull << 41;
     s.limits.request_memory = 3;
     s.limits.keep_memory = 4;
+    s.limits.request_arena = 6;
     s.limits.open_files = 5;
     return s;
 }

@@ -151,8 +151,8 @@ TEST_CASE("metadata is parsed strictly") {
                 Json changed = document;
                 changed[at.parent_pointer()].erase(name);
                 const bool optional =
-                    std::set<std::string>{"boot_ns", "clock_continues", "fork", "request_cpu_seconds"}.contains(
-                        name); // older files have it not
+                    std::set<std::string>{"boot_ns", "clock_continues", "fork", "request_arena", "request_cpu_seconds"}
+                        .contains(name); // older files have it not
                 CHECK(error_of_document(changed) ==
                       (optional ? "" : "metadata is inconsistent: " + shown + " is missing"));
                 for (const Json& other : {Json(nullptr), Json(Json::array({Json::array()})), Json("not hex"), Json(1.5),
