@@ -31,7 +31,6 @@ Restored::Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache
     const std::string name = reader.path().string();
     memory_ = Image::create(state.frames, std::move(ahead.memory));
     memory_->want_huge_pages(options.huge_pages.main);
-    verbose_ = options.verbose.general;
     loader_ = std::make_shared<SnapshotLoader>(std::move(reader), std::move(cache), *memory_);
     memory_->set_loader(loader_);
     // A thread unpacks the hot part from its beginning while this one prepares KVM, the VMs and the sockets. Then this
@@ -114,6 +113,11 @@ Restored::Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache
     const std::uint64_t limit = LargePages::kAt.value / 4;
     if (large.pages && large_reach && memory_->bytes().size() < limit && setup_->env.limits.request_memory < limit)
         use_large(*image_, *memory_, std::move(large.pages), large.at);
+    if (memory_->huge_bytes() != 0) {
+        // Not behind the first request: the kernel maps no huge page for a machine that has copied pages before.
+        loader_->load_chunks(first_chunks_, loader_->chunks(), stop_);
+        tell_huge_pages(memory_->huge_bytes(), memory_->use_huge_pages(), options.verbose.general);
+    }
 }
 
 Restored::~Restored() { stop_filling(); }
@@ -156,7 +160,7 @@ void Restored::fill() {
     constexpr int kHeadStartMs = 100;
     if (!wait(kHeadStartMs))
         return; // nobody will need the rest
-    if (loader_->caches() && memory_->huge_bytes() == 0) {
+    if (loader_->caches()) {
         // Find out what is missing before the priority drops: while the cache answers, others may wait for it.
         std::vector<std::size_t> chunks;
         std::vector<LargePageState> large;
@@ -185,8 +189,6 @@ void Restored::fill() {
     constexpr int kPauseMs = 3;
     for (std::size_t chunk = first_chunks_; chunk < loader_->chunks() && wait(kPauseMs); ++chunk)
         loader_->load_chunks(chunk, chunk + 1, stop_);
-    if (memory_->huge_bytes() != 0 && wait(0))
-        tell_huge_pages(memory_->huge_bytes(), memory_->use_huge_pages(), verbose_);
 }
 
 } // namespace kvmserver

@@ -44,8 +44,8 @@ public:
     Setup& setup() { return *setup_; }
     const std::shared_ptr<tinykvm::MachineImage>& image() const { return image_; }
     // Starts the background thread; call once, while the machines are being made. It finds damage in the file and keeps
-    // copies for the next start. Without a cache it loads the rest, so that later requests do not wait for it. With
-    // --hugepages it does, too, and then moves the image into huge pages.
+    // copies for the next start. Without a cache it loads the rest, so that later requests do not wait for it. (With
+    // --hugepages all is loaded before.)
     // `on_damage` is called on another thread.
     void fill_behind(std::function<void()> on_damage);
     // Replaces the cache that copies are requested from. Only while there are no other threads.
@@ -66,7 +66,6 @@ private:
     bool wait(int ms);
     void fill();
 
-    bool verbose_ = false;
     std::uint64_t hot_bytes_ = 0;
     std::size_t first_chunks_ = 0; // the leading chunks that were loaded before the constructor returned
     bool all_kept_ = true;         // these chunks and all large pages were in the cache
