@@ -3,6 +3,7 @@
 # (bench/side_by_side.py), the time to the first reply (bench/start.py), and single operations (bench/micro); draws charts.
 #   scripts/bench.sh [--no-setup] [OPTIONS of bench/side_by_side.py]
 #   scripts/bench.sh --quick             one connection, a new one each: a few minutes
+#   scripts/bench.sh density [OPTIONS of bench/density.py]    starts and memory with up to 8,000 functions alive: 15 minutes
 #   scripts/bench.sh --programs c-epoll,node-http --peer /opt/other/kvmserver
 # Figures are in build/bench/*.json, charts in docs/charts/ when matplotlib is there. docs/PERFORMANCE.md says how to read them.
 set -euo pipefail
@@ -18,6 +19,8 @@ usage() {
     $python bench/side_by_side.py --help
 }
 
+density=0
+if [[ ${1:-} == density ]]; then density=1; shift; fi
 setup=1 programs=c-epoll,rust-tokio,python-http,node-http,deno-serve,node-react rounds=15
 arguments=()
 while (($#)); do
@@ -60,7 +63,8 @@ build_load() { cmake -S bench/load -B "$out/load" -G Ninja -DCMAKE_BUILD_TYPE=Re
 build_micro() { cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVMSERVER_BENCH=ON && ninja -C "$build" micro; }
 
 mkdir -p "$out"
-rm -f "$out"/{side_by_side,start,micro}.json
+((density)) || rm -f "$out"/{side_by_side,start,micro}.json
+((density == 0)) || programs=c-epoll names=(c-epoll)
 title "Set up and build"
 if ((setup)); then
     must "set up" scripts/setup.sh --tests
@@ -69,6 +73,14 @@ fi
 [[ -r /dev/kvm && -w /dev/kvm ]] || die "/dev/kvm is missing or not permitted: build/bin/kvmserver doctor says what would mend it"
 must "build" scripts/build.sh kvmserver
 must "sample programs" scripts/functions.sh "${names[@]}"
+if ((density)); then
+    chart=()
+    if has_matplotlib; then chart=(--chart docs/charts/density.svg); fi
+    title "Starts and memory, by the number of functions alive"
+    $python bench/density.py --json "$out/density.json" "${chart[@]}" "${arguments[@]}"
+    say "figures are in ${out#"$root"/}/density.json"
+    exit
+fi
 must "build the load generator" build_load
 micro=$out/micro/micro
 status=0

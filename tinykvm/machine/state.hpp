@@ -79,8 +79,8 @@ struct Limits {
     std::uint64_t address_space = 122880ull << 20; // virtual
     std::uint64_t request_memory = 128ull << 20;   // dirtied or added while one connection is served
     std::uint64_t keep_memory = 128ull << 20;      // private memory that a machine keeps between requests
-    // Memory of a machine that is reset, for what requests add, in huge pages of the host (memory/request_arena.hpp). Not
-    // more than request_memory; 0: none.
+    // Memory of a machine that is reset, for what requests add, in huge pages of the host (memory/request_arena.hpp).
+    // Not more than request_memory; 0: none.
     std::uint64_t request_arena = 0;
     std::uint32_t open_files = 1024;
     bool executable_heap = true; // false: memory from brk is never made executable
