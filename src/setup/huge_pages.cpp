@@ -39,16 +39,14 @@ void tell_huge_pages(std::uint64_t wanted, std::uint64_t got, bool verbose) {
     if (wanted == 0)
         return;
     if (got == 0)
-        note_line("--hugepages: the host has none to give, so ordinary pages are used; it takes Linux 6.1 and free "
-                  "memory that is not in small pieces (docs/howto/huge-pages.md)");
+        note_line("--hugepages: the host gives none, so ordinary pages are used (docs/howto/huge-pages.md)");
     else if (verbose)
         note_line(fmt::format("--hugepages: {} of {} MiB are in huge pages", got >> 20, wanted >> 20));
 }
 
 void tell_arena(ArenaPages pages, bool verbose) {
     if (pages == ArenaPages::ordinary)
-        note_line("--hugepage-requests-arena: the host has too few huge pages to give, so ordinary ones are used "
-                  "(docs/howto/huge-pages.md)");
+        note_line("--hugepage-requests-arena: too few huge pages, so it has ordinary ones (docs/howto/huge-pages.md)");
     else if (verbose)
         note_line(fmt::format("--hugepage-requests-arena: it consists of {}", text_of(pages)));
 }

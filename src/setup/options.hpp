@@ -96,9 +96,9 @@ struct Options {
     std::string gdb;            // --gdb: address to wait for gdb at; "": no debugger
     std::string request_file;   // debug --request; "": listen
     bool check_reset = false;   // --check-reset: compare the whole machine with the image after each reset
-    std::string clock = "pauses";    // --clock: pauses, continues
-    std::string fork = "auto";       // --fork: auto, follow, always, refuse
-    std::string reset;               // --reset: "", auto, dirty-bits, working-set
+    std::string clock = "pauses"; // --clock: pauses, continues
+    std::string fork = "auto";    // --fork: auto, follow, always, refuse
+    std::string reset;            // --reset: "", auto, dirty-bits, working-set
     HugePages huge_pages;
     bool keep_working_memory = true; // cleared by --no-ephemeral-keep-working-memory
 

@@ -152,8 +152,8 @@ def test_a_host_that_gives_none_is_told_of(snapshot, monkeypatch) -> None:
     try:
         for _ in range(3):
             assert server.line() == SOUND
-        harness.wait_until(lambda: "--hugepages: the host has none to give" in server.err, lambda: server.err)
-        assert server.err.count("--hugepage-requests-arena: the host has too few huge pages to give") == 1, server.err
+        harness.wait_until(lambda: "--hugepages: the host gives none" in server.err, lambda: server.err)
+        assert server.err.count("--hugepage-requests-arena: too few huge pages") == 1, server.err
         assert mapped(server, "AnonHugePages") == 0
     finally:
         server.close()
