@@ -12,6 +12,7 @@
 #include "src/ops/deploy.hpp"
 #include "src/ops/json.hpp"
 #include "src/store/errors.hpp"
+#include "src/store/snapshots/bucket_chunks.hpp"
 
 namespace kvmserver::admin {
 namespace {
@@ -170,6 +171,7 @@ void put_function(Call& call) {
     // Find mistakes before the trial.
     const ops::DeployChange change = ops::change_of(wanted.plan, &functions);
     const store::SnapshotHold hold = take_snapshot(call, *wanted.snapshot);
+    store::upload_snapshot(call.store(), *wanted.snapshot); // a command on this host imports it by itself
     const std::vector<Excess> clamped = require_grants(call, grants, wanted);
     grants.require_totals(call.store(), wanted.snapshot);
     if (wanted.plan.activate && wanted.settings.tcp)

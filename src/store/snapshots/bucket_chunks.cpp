@@ -115,6 +115,19 @@ void BucketUpload::note(Database& database) const {
             note_in_bucket(database, digest);
 }
 
+void upload_snapshot(Store& store, const Digest& snapshot) {
+    if (!store.bucket())
+        return;
+    std::map<Digest, std::uint64_t> chunks;
+    for (const ChunkRef& piece : load_snapshot(*store.index(), snapshot).pieces)
+        chunks.emplace(piece.digest, piece.length);
+    const BucketUpload upload(store, chunks, chunk_path);
+    auto index = store.index();
+    Transaction transaction(*index);
+    upload.note(*index);
+    transaction.commit();
+}
+
 void note_in_bucket(Database& database, const Digest& chunk) {
     database.prepare("UPDATE chunk SET in_bucket = 1 WHERE digest = ? AND in_bucket = 0").bind(chunk).run();
 }

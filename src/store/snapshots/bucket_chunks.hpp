@@ -29,6 +29,10 @@ private:
     std::optional<FileLock> lock_;
 };
 
+// The same for a snapshot that the index names already: it may have been imported by a process that does not know the
+// bucket. Does nothing in a store without one. Throws ChunksAway, UserError (bad_snapshot), NotFound.
+void upload_snapshot(Store& store, const Digest& snapshot);
+
 // The index remembers that the bucket has it.
 void note_in_bucket(Database& database, const Digest& chunk);
 
