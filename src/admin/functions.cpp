@@ -192,7 +192,8 @@ void put_function(Call& call) {
             require_listening(call, wanted.plan.name, *wanted.settings.tcp, Claim::keeps);
         return ops::deploy(wanted.plan, *wanted.snapshot, grants.own_text(), functions);
     }();
-    if (wanted.plan.compress_later || wanted.plan.warms_up) // nothing may keep it once its successor is there
+    // Nothing may keep it once its successor is there, or on the disk where that is a cache of a bucket.
+    if (wanted.plan.compress_later || wanted.plan.warms_up || call.store().bucket())
         call.api.staged().remove(*wanted.snapshot, call.who.id());
     call.api.changed();
     call.reply(done.result.before.empty() && done.result.version == 1 ? 201 : 200,
