@@ -1,7 +1,9 @@
 """serve --chunks: chunks of snapshots in a bucket of a real S3 service, the disk as a cache of it."""
+import contextlib
 import hashlib
 import pathlib
 
+import admin
 import bucket
 import harness
 import pytest
@@ -27,6 +29,13 @@ def start(serve, s3):
         "--chunks", s3.url(prefix), "--idle", "0.2", *options, env=bucket.ENVIRONMENT, **more)
 
 
+def metrics(store: Store) -> str:
+    connection = admin.UnixConnection(store.path / "admin.sock")
+    with contextlib.closing(connection):
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read().decode()
+
+
 def local(store: Store) -> dict[str, pathlib.Path]:
     return {file.name: file for file in (store.path / "chunks").glob("??/*")}
 
@@ -48,6 +57,19 @@ def test_a_deploy_brings_chunks_to_the_bucket_and_a_start_fetches_them(store, s3
     assert store("verify").status == 0  # what only the bucket has is not lost
     assert daemon.ask("hello").status == 200
     assert local(store).keys() == there.keys()
+
+
+def test_credentials_of_a_file_and_metrics(store, s3, serve, folder, snapshot) -> None:
+    file = folder / "credentials"
+    file.write_text(f"[default]\naws_access_key_id = {bucket.KEY}\naws_secret_access_key = {bucket.SECRET}\n")
+    file.chmod(0o600)
+    daemon = serve("--chunks", s3.url(), "--chunks-credentials", str(file))
+    store.deploy(snapshot, "hello")
+    sent = sum(one.stat().st_size for one in s3.objects().values())
+    text = metrics(store)
+    assert f"kvmserver_chunk_store_uploaded_bytes_total {sent}\n" in text
+    assert "kvmserver_chunk_store_failures_total 0\n" in text
+    assert bucket.SECRET not in daemon.err
 
 
 def test_what_was_deployed_before_is_brought_behind(store, s3, start, serve, snapshot) -> None:
