@@ -276,7 +276,7 @@ TEST_CASE("a store of schema 4, and an index that is made anew, begin a history"
     {
         Store store(path);
         REQUIRE(store.notes().size() == 1);
-        CHECK(store.notes()[0].line.find("migrated from schema 4 to 8") != std::string::npos);
+        CHECK(store.notes()[0].line.find("migrated from schema 4 to 9") != std::string::npos);
         CHECK(picture(store, "hello") == before);
         CHECK(told(store).empty());
         deploy_as(store, kToken, 2);
