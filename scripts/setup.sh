@@ -3,7 +3,7 @@
 #   scripts/setup.sh           to build and try kvmserver
 #   scripts/setup.sh --demo    also for what scripts/demo.sh builds and counts
 #   scripts/setup.sh --tests   also for the tests, the programs in functions/ and the benchmarks; packages of PyPI,
-#                              promtool, otlp-receiver and axe-core go into build/ (KVMSERVER_BUILD names another folder)
+#                              promtool, otlp-receiver, versitygw and axe-core go into build/ (KVMSERVER_BUILD names another folder)
 #   scripts/setup.sh --nightly also for what only scripts/nightly.sh tests
 set -euo pipefail
 
@@ -123,6 +123,19 @@ install_otlp_receiver() {
         say "otlp-receiver could not be built: the test of traces with OpenTelemetry's collector is skipped"
 }
 
+# The S3 service of tests/e2e/test_chunks_in_s3.py. tests/s3server/go.mod pins all versions.
+install_versitygw() {
+    local root build
+    root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+    build=${KVMSERVER_BUILD:-$root/build}
+    [[ ! -x $build/versitygw || $root/tests/s3server/go.mod -nt $build/versitygw ]] || return 0
+    say "building versitygw"
+    mkdir -p "$build"
+    (cd "$root/tests/s3server" && go build -buildvcs=false -trimpath -ldflags='-s -w' -o "$build/versitygw" \
+        github.com/versity/versitygw/cmd/versitygw) >&2 ||
+        say "versitygw could not be built: the tests of chunks in S3 are skipped"
+}
+
 # What tests/e2e/test_ui_access.py runs on the web page.
 axe_version=4.14.1
 install_axe() {
@@ -163,5 +176,6 @@ if ((with_tests)); then
     install_python_packages
     install_promtool
     install_otlp_receiver
+    install_versitygw
     install_axe
 fi

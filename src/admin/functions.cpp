@@ -12,6 +12,7 @@
 #include "src/ops/deploy.hpp"
 #include "src/ops/json.hpp"
 #include "src/store/errors.hpp"
+#include "src/store/snapshots/bucket_chunks.hpp"
 
 namespace kvmserver::admin {
 namespace {
@@ -170,6 +171,7 @@ void put_function(Call& call) {
     // Find mistakes before the trial.
     const ops::DeployChange change = ops::change_of(wanted.plan, &functions);
     const store::SnapshotHold hold = take_snapshot(call, *wanted.snapshot);
+    store::upload_snapshot(call.store(), *wanted.snapshot); // a command on this host imports it by itself
     const std::vector<Excess> clamped = require_grants(call, grants, wanted);
     grants.require_totals(call.store(), wanted.snapshot);
     if (wanted.plan.activate && wanted.settings.tcp)
@@ -190,7 +192,8 @@ void put_function(Call& call) {
             require_listening(call, wanted.plan.name, *wanted.settings.tcp, Claim::keeps);
         return ops::deploy(wanted.plan, *wanted.snapshot, grants.own_text(), functions);
     }();
-    if (wanted.plan.compress_later || wanted.plan.warms_up) // nothing may keep it once its successor is there
+    // Nothing may keep it once its successor is there, or on the disk where that is a cache of a bucket.
+    if (wanted.plan.compress_later || wanted.plan.warms_up || call.store().bucket())
         call.api.staged().remove(*wanted.snapshot, call.who.id());
     call.api.changed();
     call.reply(done.result.before.empty() && done.result.version == 1 ? 201 : 200,

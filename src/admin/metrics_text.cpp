@@ -179,6 +179,14 @@ void states(Text& text, const Scrape& scrape) {
         text.family("spans_dropped_total", "counter", "Spans that no collector got: it was away, too slow or refused.");
         text.sample("", scrape.metrics.spans->dropped);
     }
+    if (scrape.metrics.chunks) {
+        text.family("chunk_store_uploaded_bytes_total", "counter", "Bytes of chunks sent to the bucket of --chunks.");
+        text.sample("", scrape.metrics.chunks->sent);
+        text.family("chunk_store_fetched_bytes_total", "counter", "Bytes of chunks fetched from it.");
+        text.sample("", scrape.metrics.chunks->fetched);
+        text.family("chunk_store_failures_total", "counter", "Requests to it that failed, each after some tries.");
+        text.sample("", scrape.metrics.chunks->failures);
+    }
     if (scrape.metrics.certificate_expiry || !scrape.metrics.certificate_expiries.empty())
         text.family("certificate_expiry_time_seconds", "gauge", "When the certificate expires, since 1970.");
     if (scrape.metrics.certificate_expiry)

@@ -66,6 +66,9 @@ ProblemReply problem_of(std::exception_ptr error, const std::string& request_id)
     } catch (const store::MissingChunk& e) {
         kind = {409, "missing-chunk", "send the whole file"};
         detail = e.what();
+    } catch (const store::ChunksAway& e) {
+        kind = {503, "chunks-away", "try again when the service of --chunks is reached"};
+        detail = e.what();
     } catch (const store::DigestMismatch& e) {
         kind = {422, "digest-mismatch", "begin a new upload"};
         detail = e.what();

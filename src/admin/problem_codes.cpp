@@ -37,6 +37,7 @@ constexpr ProblemCode kCodes[] = {
     {"reply-too-large", 502, "the function's reply is too large for the API"},
     {"worker-died", 502, "the function's process ended during the request"},
     {"busy", 503, "too many requests of this kind at once"},
+    {"chunks-away", 503, "the bucket with the chunks of snapshots cannot be reached"},
     {"function-failing", 503, "the function's process ends again and again"},
     {"no-kvm", 503, "the server cannot use KVM"},
     {"no-socket", 503, "the server has no socket left"},

@@ -6,6 +6,7 @@
 #include "src/common/clock.hpp"
 #include "src/ops/json.hpp"
 #include "src/store/errors.hpp"
+#include "src/store/snapshots/bucket_chunks.hpp"
 
 namespace kvmserver::admin {
 
@@ -21,7 +22,10 @@ void gc(Call& call) {
     const store::GcResult result = store::gc(call.store(), how);
     if (!how.dry_run)
         call.api.changed();
-    call.reply(200, ops::gc_json(result, how.dry_run));
+    json reply = ops::gc_json(result, how.dry_run);
+    if (call.store().bucket())
+        reply["objects"] = store::collect_bucket(call.store(), how.dry_run);
+    call.reply(200, reply);
 }
 
 // Works for a store that cannot be opened too, since it is meant to repair one.

@@ -8,6 +8,7 @@
 #include "src/daemon/control.hpp"
 #include "src/ops/json.hpp"
 #include "src/store/errors.hpp"
+#include "src/store/snapshots/bucket_chunks.hpp"
 #include "src/store/snapshots/gc.hpp"
 
 namespace kvmserver::admin {
@@ -47,6 +48,7 @@ void put_version_snapshot(Call& call) {
     if (version.tenant != call.who.prefix())
         throw store::Conflict(fmt::format("{} v{} was deployed by somebody else", name, number));
     const store::SnapshotHold hold = take_snapshot(call, warmed);
+    store::upload_snapshot(call.store(), warmed);
     if (warmed != version.snapshot && version.warms_until != 0) { // otherwise the store says what is wrong
         const Grants grants(call, name);
         require_same(call, version.snapshot, warmed);

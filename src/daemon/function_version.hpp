@@ -104,6 +104,7 @@ private:
     // Guarded by the pool's mutex:
     std::optional<request::FunctionId> id_;     // the scheduler's id; nothing: unknown to it
     bool retired_ = false;                      // it is no longer routed to: what its machine keeps is not saved
+    bool chunks_away_ = false;                  // last_failure_: the bucket with its chunks was not reached
     std::unique_ptr<const store::Moved> moved_; // it has moved since
     // Most of very many have neither, so they take the room of a pointer.
     std::unique_ptr<const std::string> last_failure_;

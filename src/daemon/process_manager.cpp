@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
+#include <utility>
 
+#include "src/store/errors.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/same_file.hpp"
 
@@ -20,6 +23,7 @@ namespace {
 constexpr std::chrono::milliseconds kQuiet{25};
 constexpr std::size_t kSpares = 2;
 constexpr std::uint64_t kMaxAhead = 64 << 20;
+constexpr unsigned kFetchers = 4; // functions whose chunks are fetched at once
 
 } // namespace
 
@@ -30,6 +34,8 @@ ProcessManager::ProcessManager(store::Store& store, CacheService& cache, Storage
     starter_ = std::thread([this] { start_loop(); });
     for (std::thread& thread : behind_)
         thread = std::thread([this] { behind_loop(); });
+    for (unsigned i = 0; store_.bucket() && i < kFetchers; ++i)
+        fetchers_.emplace_back([this] { fetch_loop(); });
 }
 
 ProcessManager::~ProcessManager() { end(); }
@@ -78,13 +84,16 @@ void ProcessManager::end() {
         ending_ = true;
         start_wanted_.notify_all();
         behind_wanted_.notify_all();
+        fetch_wanted_.notify_all();
     }
     starter_.join();
+    for (std::thread& thread : fetchers_)
+        thread.join();
     for (std::thread& thread : behind_)
         thread.join();
-    for (auto* const left : {&to_start_, &to_examine_})
+    for (auto* const left : {&to_start_, &to_fetch_, &to_examine_})
         while (!left->empty())
-            done_(left->pop().worker, "the server ends");
+            done_(left->pop().worker, NotStarted{"the server ends"});
     unsaved_.end();
 }
 
@@ -111,6 +120,12 @@ void ProcessManager::start_loop() {
         lock.lock();
         if (went_on) {
             starting_from_.extract(start.snapshot);
+            continue;
+        }
+        if (!fetchers_.empty() && !start.fetched) {
+            // A start whose chunks must come first does not hold up those behind it.
+            to_fetch_.push(tenant_of(start), std::move(start));
+            fetch_wanted_.notify_one();
             continue;
         }
         if (start.version->facts().suspends && !start.waited)
@@ -146,12 +161,12 @@ bool ProcessManager::start_unsaved(const Start& start) {
     return true;
 }
 
-std::variant<ProcessManager::Started, std::string> ProcessManager::started(const Start& start) {
+std::variant<ProcessManager::Started, ProcessManager::NotStarted> ProcessManager::started(Start& start) {
     const FunctionVersion::Facts& facts = start.version->facts();
     Started out;
     try {
         if (facts.suspends && !start.state)
-            return "the state of its machine is in use by a process that does not end";
+            return NotStarted{"the state of its machine is in use by a process that does not end"};
         const UniqueFd state = start.state ? start.state->open() : UniqueFd();
         out.state = start.state;
         if (auto prepared = take_prepared(start, state.get())) {
@@ -162,7 +177,8 @@ std::variant<ProcessManager::Started, std::string> ProcessManager::started(const
         }
         const UniqueFd storage =
             facts.given->storage.empty() ? UniqueFd() : storages_.admit(facts.name(), facts.given->storage);
-        out.snapshot = std::make_unique<store::StoredSnapshot>(store_, start.snapshot);
+        out.snapshot =
+            start.stored ? std::move(start.stored) : std::make_unique<store::StoredSnapshot>(store_, start.snapshot);
         FunctionProgram program = program_of({facts, *out.snapshot, start.report_excess});
         program.state = state.get();
         program.storage = storage.get();
@@ -170,7 +186,7 @@ std::variant<ProcessManager::Started, std::string> ProcessManager::started(const
             out.state_bytes = plans_.state_bytes_for(*out.snapshot, ceilings_from_text(facts.given->ceilings));
         out.process = process_for(program);
     } catch (const std::exception& error) {
-        return error.what();
+        return NotStarted{error.what()};
     }
     return out;
 }
@@ -275,6 +291,37 @@ void ProcessManager::wait_for_state(Start& start) {
     constexpr int kTries = 300, kTryMs = 100;
     for (int i = 0; i < kTries && !start.state && !unsaved_.can_take(*start.version); ++i)
         start.state = claim_state(*start.version, kTryMs);
+}
+
+// A separate queue, with threads that may wait for the bucket.
+void ProcessManager::fetch_loop() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        fetch_wanted_.wait(lock, [this] { return ending_ || !to_fetch_.empty(); });
+        if (ending_)
+            return;
+        Start start = to_fetch_.pop();
+        lock.unlock();
+        std::optional<NotStarted> failed;
+        try {
+            start.stored = std::make_unique<store::StoredSnapshot>(store_, start.snapshot);
+            start.stored->make_local();
+            start.fetched = true;
+        } catch (const store::ChunksAway& error) {
+            failed = NotStarted{error.what(), true};
+        } catch (const std::exception& error) {
+            failed = NotStarted{error.what()};
+        }
+        if (failed)
+            done_(start.worker, *std::move(failed));
+        lock.lock();
+        if (failed) {
+            starting_from_.extract(start.snapshot);
+            continue;
+        }
+        to_start_.push(tenant_of(start), std::move(start));
+        start_wanted_.notify_one();
+    }
 }
 
 // A separate queue: functions whose snapshots are known do not wait for those that must be examined first.

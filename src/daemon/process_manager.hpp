@@ -35,9 +35,13 @@ public:
         std::uint64_t state_bytes = 0;                   // the most that it may take
         bool unsaved = false; // the process had the machine already: its state is nowhere else
     };
+    struct NotStarted {
+        std::string why;
+        bool chunks_away = false; // its chunks are in a bucket that is not reached
+    };
     // `done` is called once for each start(), on a thread of this object or within end(), with a process or the reason
     // why there is none. All arguments must outlive this object.
-    using Done = std::function<void(request::WorkerId worker, std::variant<Started, std::string> result)>;
+    using Done = std::function<void(request::WorkerId worker, std::variant<Started, NotStarted> result)>;
     ProcessManager(store::Store& store, CacheService& cache, StorageService& storages, LogStore& logs,
                    JailSettings jail, Examinations& examinations, Done done);
     ~ProcessManager();
@@ -77,15 +81,18 @@ private:
         Digest snapshot;
         bool report_excess = false;
         bool examined = false; // its snapshot was examined, or cannot be
+        bool fetched = false;  // all its chunks are on the disk, and `stored` keeps them there
         bool waited = false;   // for another process that has the state of its machine
         std::shared_ptr<store::SavedState> state{};
+        std::unique_ptr<store::StoredSnapshot> stored{};
     };
     static const std::string& tenant_of(const Start& start) { return start.version->facts().given->tenant; }
     void start_loop();
     void behind_loop();
     bool start_unsaved(const Start& start);
     void wait_for_state(Start& start);
-    std::variant<Started, std::string> started(const Start& start);
+    std::variant<Started, NotStarted> started(Start& start);
+    void fetch_loop();
     struct Assigned {
         const FunctionVersion::Facts& facts;
         const store::StoredSnapshot& snapshot;
@@ -106,14 +113,15 @@ private:
     UnsavedStates unsaved_;
     mutable std::mutex mutex_; // guards the following
     std::multiset<Digest> starting_from_;
-    FairQueue<Start> to_start_, to_examine_;                           // by tenant
+    FairQueue<Start> to_start_, to_fetch_, to_examine_;                // by tenant
     std::vector<std::unique_ptr<FunctionProcess>> discarded_;          // killed
     std::map<std::string, std::unique_ptr<PreparedMachine>> prepared_; // by FunctionVersion::state_id()
-    std::condition_variable start_wanted_, behind_wanted_;
+    std::condition_variable start_wanted_, fetch_wanted_, behind_wanted_;
     std::uint64_t ahead_bytes_ = 0;
     bool saving_again_ = false;
     bool ending_ = false;
     std::thread starter_, behind_[2];
+    std::vector<std::thread> fetchers_; // none without a bucket
 };
 
 } // namespace kvmserver::daemon

@@ -53,9 +53,10 @@ void keep(const Pressed& pressed, int file) {
 
 } // namespace
 
-Recompressor::Recompressor(std::filesystem::path store, Examiner examiner, Examinations& examinations,
-                           std::function<bool(const Digest&)> is_unused, std::function<void(const std::string&)> note)
-    : path_(std::move(store)), examiner_(std::move(examiner)), examinations_(examinations),
+Recompressor::Recompressor(std::filesystem::path store, std::shared_ptr<store::ChunkBucket> bucket, Examiner examiner,
+                           Examinations& examinations, std::function<bool(const Digest&)> is_unused,
+                           std::function<void(const std::string&)> note)
+    : path_(std::move(store)), bucket_(std::move(bucket)), examiner_(std::move(examiner)), examinations_(examinations),
       is_unused_(std::move(is_unused)), note_(std::move(note)), pause_(kShortestPause) {}
 
 Recompressor::~Recompressor() { stop(); }
@@ -112,7 +113,7 @@ bool Recompressor::wait() {
 
 void Recompressor::loop() {
     try {
-        store::Store store(path_); // a connection of its own: the daemon's notices the changes
+        store::Store store(path_, {.bucket = bucket_}); // a connection of its own: the daemon's notices the changes
         std::string said;
         while (wait()) {
             try {

@@ -25,8 +25,9 @@ public:
     // `note` gets a line about each snapshot that stays as it is because of an error, on this object's thread.
     // `is_unused` is asked on that thread, too, whether nothing will be restored from a snapshot that no version has
     // any more; it may throw. `examinations` outlives this object.
-    Recompressor(std::filesystem::path store, Examiner examiner, Examinations& examinations,
-                 std::function<bool(const Digest&)> is_unused, std::function<void(const std::string&)> note);
+    Recompressor(std::filesystem::path store, std::shared_ptr<store::ChunkBucket> bucket, Examiner examiner,
+                 Examinations& examinations, std::function<bool(const Digest&)> is_unused,
+                 std::function<void(const std::string&)> note);
     ~Recompressor();
     Recompressor(const Recompressor&) = delete;
     Recompressor& operator=(const Recompressor&) = delete;
@@ -47,6 +48,7 @@ private:
     bool stopped();
 
     const std::filesystem::path path_;
+    const std::shared_ptr<store::ChunkBucket> bucket_;
     const Examiner examiner_;
     Examinations& examinations_;
     const std::function<bool(const Digest&)> is_unused_;

@@ -11,6 +11,7 @@
 #include "src/daemon/access_log.hpp"
 #include "src/daemon/cache_service.hpp"
 #include "src/daemon/certificates.hpp"
+#include "src/daemon/chunk_keeper.hpp"
 #include "src/daemon/control.hpp"
 #include "src/daemon/daemon.hpp"
 #include "src/daemon/function_table.hpp"
@@ -133,6 +134,7 @@ private:
     TcpSockets tcp_sockets_;
     TcpFront tcp_; // its thread uses the members above
     Recompressor recompressor_;
+    std::unique_ptr<ChunkKeeper> chunk_keeper_; // null: there is no bucket
 };
 
 } // namespace kvmserver::daemon

@@ -53,18 +53,19 @@ WorkerPool::WorkerPool(store::Store& store, CacheService& cache, StorageService&
     : store_(store), logs_(logs), metrics_(metrics), finished_(std::move(finished)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), scheduler_(max_machines),
       room_(protocol::kMaxInline), outputs_(log_rate, [this](LogLine line) { logs_.add(std::move(line)); }),
-      manager_(store, cache, storages, logs, std::move(jail), examinations,
-               [this](request::WorkerId worker, std::variant<ProcessManager::Started, std::string> result) {
-                   Afterwards after;
-                   {
-                       const std::lock_guard lock(mutex_);
-                       if (auto* process = std::get_if<ProcessManager::Started>(&result))
-                           started(worker, std::move(*process), after);
-                       else
-                           start_failed(worker, std::get<std::string>(result), after);
-                   }
-                   do_afterwards(std::move(after));
-               }) {
+      manager_(
+          store, cache, storages, logs, std::move(jail), examinations,
+          [this](request::WorkerId worker, std::variant<ProcessManager::Started, ProcessManager::NotStarted> result) {
+              Afterwards after;
+              {
+                  const std::lock_guard lock(mutex_);
+                  if (auto* process = std::get_if<ProcessManager::Started>(&result))
+                      started(worker, std::move(*process), after);
+                  else
+                      start_failed(worker, std::get<ProcessManager::NotStarted>(result), after);
+              }
+              do_afterwards(std::move(after));
+          }) {
     if (!epoll_ || !wake_)
         throw_errno("epoll");
     watch(0, wake_.get());
@@ -301,6 +302,7 @@ void WorkerPool::carry_out(const request::Refuse& refusal, Actions&, Afterwards&
     of.all_busy = refusal.all_busy;
     of.waited_seconds = static_cast<double>(version.facts().queue_ns) / 1e9;
     of.reason = version.last_failure_ ? *version.last_failure_ : "";
+    of.chunks_away = version.chunks_away_;
     of.failures = refusal.failures;
     of.retry_seconds = static_cast<unsigned>(refusal.retry_ns / 1'000'000'000 + 1);
     refuse(request, problem_for(refusal.why, of), after);

@@ -230,7 +230,7 @@ private:
     void forget_unused(request::Time now, Afterwards& after);
     void not_later_than(request::Time when);
     void started(request::WorkerId id, ProcessManager::Started process, Afterwards& after);
-    void start_failed(request::WorkerId id, const std::string& why, Afterwards& after);
+    void start_failed(request::WorkerId id, const ProcessManager::NotStarted& failed, Afterwards& after);
     void receive(const Machine& machine, unsigned max_messages, Afterwards& after);
     void connect(WorkerMachine& machine, Afterwards& after);
     bool on_ready(const Machine& machine, const protocol::Message& message, Afterwards& after);

@@ -162,7 +162,7 @@ void WorkerPool::started(request::WorkerId id, ProcessManager::Started process, 
         if (worker->went_on)
             keep_unsaved(*worker);
         after.gone.push_back(std::move(worker));
-        return start_failed(id, error.what(), after);
+        return start_failed(id, {error.what()}, after);
     }
     starting_.erase(id);
     workers_.emplace(id, std::move(worker));
@@ -170,11 +170,12 @@ void WorkerPool::started(request::WorkerId id, ProcessManager::Started process, 
     not_later_than(now_ns() + kLongestTick);
 }
 
-void WorkerPool::start_failed(request::WorkerId id, const std::string& why, Afterwards& after) {
+void WorkerPool::start_failed(request::WorkerId id, const ProcessManager::NotStarted& failed, Afterwards& after) {
     const auto found = starting_.find(id);
     FunctionVersion& version = *found->second;
-    version.last_failure_ = std::make_unique<const std::string>(why);
-    note(version, fmt::format("cannot be restored: {}", why), after);
+    version.last_failure_ = std::make_unique<const std::string>(failed.why);
+    version.chunks_away_ = failed.chunks_away;
+    note(version, fmt::format("cannot be restored: {}", failed.why), after);
     schedule([&](Time now, Actions& out) { scheduler_.start_failed(id, now, out); }, after);
     starting_.erase(found);
     not_later_than(now_ns()); // when to retry
@@ -306,6 +307,7 @@ void WorkerPool::on_exit(const Worker& worker, Afterwards& after) {
     worker->suspended = worker->suspending && as_wanted;
     worker->forgotten = version.retired_;
     if (!ending_ && !(worker->stopping && as_wanted)) {
+        version.chunks_away_ = false;
         version.last_failure_ =
             std::make_unique<const std::string>(worker->last_words.empty() ? "it " + how : worker->last_words);
         note(version, fmt::format("its process {}", how), after);

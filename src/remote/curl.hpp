@@ -9,6 +9,7 @@ namespace kvmserver::remote {
 struct Curl {
     decltype(&::curl_easy_init) easy_init = nullptr;
     decltype(&::curl_easy_cleanup) easy_cleanup = nullptr;
+    decltype(&::curl_easy_reset) easy_reset = nullptr;
     decltype(&::curl_easy_setopt) easy_setopt = nullptr;
     decltype(&::curl_easy_perform) easy_perform = nullptr;
     decltype(&::curl_easy_getinfo) easy_getinfo = nullptr;

@@ -153,6 +153,10 @@ Problem problem_for(Outcome outcome, const Circumstances& of) {
     problem.status = status_of(outcome);
     problem.code = code_of(outcome);
     problem.retry_after = retry_after(outcome, of);
+    if (outcome == Outcome::not_restored && of.chunks_away) {
+        problem.status = 503;
+        problem.code = "chunks-away";
+    }
     return problem;
 }
 

@@ -29,6 +29,7 @@ struct Circumstances {
     double waited_seconds = 0;                // queue_timeout
     std::string reason{};                     // not_restored, function_failing, no_socket, internal: the cause
     unsigned failures = 0, retry_seconds = 1; // function_failing
+    bool chunks_away = false;                 // not_restored: the bucket with its chunks is not reached
     std::uint64_t min_rate = 0;               // client_slow: bytes per second
 };
 

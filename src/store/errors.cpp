@@ -38,6 +38,8 @@ MissingChunk::MissingChunk(const Digest& digest)
           fmt::format("chunk {} is not in the store: ask again which ones are missing and send them", digest.hex())),
       digest_(digest) {}
 
+ChunksAway::ChunksAway(const std::string& why) : UserError(ExitCode::unreachable, "chunks of snapshots: " + why) {}
+
 IndexDamaged::IndexDamaged(const std::string& path, const std::string& why)
     : UserError(ExitCode::failure,
                 fmt::format("{}: {}: stop what uses the store and run `kvmserver verify`, which repairs it",

@@ -78,6 +78,12 @@ private:
     Digest digest_;
 };
 
+// The bucket with the chunks (`serve --chunks`) is not reached or refuses. (HTTP: 503.)
+class ChunksAway : public UserError {
+public:
+    explicit ChunksAway(const std::string& why);
+};
+
 // The index is damaged; `verify` rebuilds it.
 class IndexDamaged : public UserError {
 public:

@@ -25,10 +25,14 @@
 
 namespace kvmserver::store {
 
+class ChunkBucket;
+
 struct StoreOptions {
     std::shared_ptr<FileLayer> files = real_files();
     std::span<const char* const> migrations = all_migrations();
     int busy_ms = 30'000; // timeout for locks of other processes
+    // Where chunks are besides the disk (`serve --chunks`); null: nowhere.
+    std::shared_ptr<ChunkBucket> bucket = nullptr;
 };
 
 class Store {
@@ -60,6 +64,7 @@ public:
     Index index() { return Index(*this); }
     Folder& folder() const { return *folder_; }
     const std::shared_ptr<Folder>& shared_folder() const { return folder_; }
+    const std::shared_ptr<ChunkBucket>& bucket() const { return bucket_; } // null: there is none
     // Held while files get the names by which rows will refer to them. Take it before index().
     FileLock naming() { return FileLock::shared(*folder_, kSweepLock); }
     // Held while unnamed files are removed; excludes naming().
@@ -67,6 +72,7 @@ public:
 
 private:
     std::shared_ptr<Folder> folder_;
+    const std::shared_ptr<ChunkBucket> bucket_;
     Findings notes_;
     std::optional<FileLock> in_use_;
     std::mutex mutex_;

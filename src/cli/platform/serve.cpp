@@ -17,7 +17,10 @@
 #include "src/daemon/daemon.hpp"
 #include "src/daemon/function_process.hpp"
 #include "src/event_loop/listeners.hpp"
+#include "src/objects/address.hpp"
+#include "src/objects/credentials.hpp"
 #include "src/snapshot/folder_cache.hpp"
+#include "src/store/errors.hpp"
 #include "src/store/snapshots/gc.hpp"
 #include "src/tracing/collector.hpp"
 #include "tinykvm/base/error.hpp"
@@ -162,6 +165,22 @@ constexpr OptionSpec kServeOptions[] = {
      .group = "Options",
      .value = "MIB",
      .help = "what uploads leave free on the store's disk (1024, a twentieth of the disk at most)"},
+    {.name = "chunks",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "URL",
+     .help = "keep chunks of snapshots in a bucket, the disk is a cache: "
+             "s3://BUCKET[/PREFIX]?endpoint=URL[&region=REGION]"},
+    {.name = "chunks-credentials",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "FILE",
+     .help = "of AWS's form, profile [default] (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN)"},
+    {.name = "chunk-cache-size",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "SIZE",
+     .help = "with --chunks: what chunks may take on the disk, as 500M or 20G (no limit)"},
     {.name = "tls",
      .kind = Kind::flag,
      .group = "Options",
@@ -189,6 +208,48 @@ Number number_of(const Invocation& invocation, std::string_view name, Number fal
     if (error != std::errc() || end != text.data() + text.size() || !(value >= 0) || value > most)
         throw UserError(ExitCode::usage, fmt::format("--{}: '{}' is not a number from 0 to {}", name, text, most));
     return value;
+}
+
+// "20G"; units are powers of 1024.
+std::uint64_t size_of(const Invocation& invocation, std::string_view name) {
+    constexpr std::string_view kUnits = "KMGT";
+    constexpr int kBitsOfUnit = 10;
+    const std::string text = text_of(invocation, name);
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const std::string_view rest(end, static_cast<std::size_t>(text.data() + text.size() - end));
+    const auto unit = rest.size() == 1 ? kUnits.find(rest.front()) : kUnits.npos;
+    const int bits = unit == kUnits.npos ? 0 : kBitsOfUnit * static_cast<int>(unit + 1);
+    const bool sound = error == std::errc() && (rest.empty() || unit != kUnits.npos);
+    if (!sound || value == 0 || value > (UINT64_MAX >> 1 >> bits))
+        throw UserError(ExitCode::usage, fmt::format("--{}: '{}' is not a size such as 500M or 20G", name, text));
+    return value << bits;
+}
+
+// Null: chunks are on the disk only.
+std::shared_ptr<daemon::ChunkStore> chunk_store(const Invocation& invocation, const std::filesystem::path& store,
+                                                const std::string& credentials) {
+    const std::string url = text_of(invocation, "chunks");
+    if (url.empty()) {
+        for (const char* option : {"chunks", "chunks-credentials", "chunk-cache-size"})
+            if (invocation.settings.contains(option))
+                throw UserError(ExitCode::usage, option == std::string_view("chunks")
+                                                     ? "--chunks: it is empty; give the address of a bucket"
+                                                     : fmt::format("--{} is for --chunks URL", option));
+        return nullptr;
+    }
+    objects::Address address = objects::parse_address("--chunks", url);
+    auto chunks = std::make_shared<daemon::ChunkStore>(
+        std::move(address),
+        credentials.empty() ? objects::credentials_of_environment("give --chunks-credentials FILE")
+                            : objects::read_credentials("--chunks-credentials", credentials),
+        store);
+    try {
+        chunks->claim();
+    } catch (const store::ChunksAway& error) { // what is on the disk can be served
+        fmt::print(stderr, "kvmserver: {}; functions whose chunks are on the disk are served\n", error.what());
+    }
+    return chunks;
 }
 
 tinykvm::UniqueFd listen_on(const std::string& text) {
@@ -227,13 +288,14 @@ struct Admin final : daemon::Companion {
     std::unique_ptr<admin::Listener> listener;
     Admin(const std::filesystem::path& path, daemon::Control& control, const admin::ListenerOptions& options,
           const daemon::JailSettings& jail, std::shared_ptr<daemon::Examinations> examinations,
-          const admin::UploadLimits& uploads)
-        : store(path), source(path, store), api(source, {.control = &control,
-                                                         .executable = ops::kSelf,
-                                                         .jail = jail,
-                                                         .examinations = std::move(examinations),
-                                                         .version = version_number(),
-                                                         .uploads = uploads}),
+          const admin::UploadLimits& uploads, std::shared_ptr<store::ChunkBucket> chunks)
+        : store(path, {.bucket = std::move(chunks)}), source(path, store),
+          api(source, {.control = &control,
+                       .executable = ops::kSelf,
+                       .jail = jail,
+                       .examinations = std::move(examinations),
+                       .version = version_number(),
+                       .uploads = uploads}),
           listener(std::make_unique<admin::Listener>(api, options)) {
         try {
             store::remove_leftovers(store);
@@ -314,7 +376,8 @@ admin::UploadLimits upload_limits(const Invocation& invocation) {
 
 // Hides everything that belongs to the daemon from functions.
 daemon::JailSettings jail_settings(const Invocation& invocation, const daemon::ServeOptions& options,
-                                   const admin::ListenerOptions& admin, const std::filesystem::path& traces_headers) {
+                                   const admin::ListenerOptions& admin, const std::filesystem::path& traces_headers,
+                                   const std::filesystem::path& credentials) {
     daemon::JailSettings jail;
     jail.mode = platform::jail_mode(invocation, "jail");
     (void)FolderCache(default_cache_folder()).usable(); // creates the folder: a missing one cannot be hidden
@@ -322,7 +385,7 @@ daemon::JailSettings jail_settings(const Invocation& invocation, const daemon::S
          {options.store, default_cache_folder(), std::filesystem::path(admin.socket),
           std::filesystem::path(options.certificate), std::filesystem::path(options.key),
           std::filesystem::path(admin.certificate), std::filesystem::path(admin.key),
-          std::filesystem::path(options.access_log), traces_headers})
+          std::filesystem::path(options.access_log), traces_headers, credentials})
         if (path.is_absolute())
             jail.hidden.push_back(path.lexically_normal());
     return jail;
@@ -387,13 +450,20 @@ int serve(const Invocation& invocation, Context& context) {
     if (!traces_headers.empty())
         traces_headers = absolute_path(context.folder, traces_headers);
     options.traces = trace_options(invocation, traces_headers);
-    options.jail = jail_settings(invocation, options, admin_listener, traces_headers);
+    std::string credentials = text_of(invocation, "chunks-credentials");
+    if (!credentials.empty())
+        credentials = absolute_path(context.folder, credentials);
+    options.chunks = chunk_store(invocation, options.store, credentials);
+    if (invocation.settings.contains("chunk-cache-size"))
+        options.chunk_cache_bytes = size_of(invocation, "chunk-cache-size");
+    options.jail = jail_settings(invocation, options, admin_listener, traces_headers, credentials);
     options.jail.groups = std::make_shared<daemon::ControlGroups>(platform::jail_mode(invocation, "cgroup"));
     options.examinations = std::make_shared<daemon::Examinations>(daemon::Examiner{ops::kSelf, options.jail.mode},
                                                                   examination_limits(invocation));
     options.beside = [store = options.store, jail = options.jail, examinations = options.examinations,
-                      uploads = upload_limits(invocation), listen = admin_listener](daemon::Control& control) {
-        auto running = std::make_unique<Admin>(store, control, listen, jail, examinations, uploads);
+                      uploads = upload_limits(invocation), listen = admin_listener,
+                      chunks = options.chunks](daemon::Control& control) {
+        auto running = std::make_unique<Admin>(store, control, listen, jail, examinations, uploads, chunks);
         fmt::print(stderr, "kvmserver: the API listens on {}\n", running->listener->address());
         tell_of_trouble(jail.mode);
         if (!jail.groups->missing().empty())

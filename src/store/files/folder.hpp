@@ -24,10 +24,13 @@ inline constexpr const char* kLocks = "locks";         // see pin.hpp
 inline constexpr const char* kSavedStates = "states";  // of suspended machines: saved_state.hpp
 inline constexpr const char* kBroken = "broken";       // altered chunks, moved here by verify
 inline constexpr const char* kSettings = "store.json"; // record: tokens, shared secrets
+inline constexpr const char* kBucket = "bucket";       // record: whose objects in a bucket are this store's
 inline constexpr const char* kIndex = "index.db";
 // shared: the index is in use; exclusive: it is being made, migrated or rebuilt
 inline constexpr const char* kIndexLock = "index.lock";
 inline constexpr const char* kSweepLock = "sweep.lock"; // shared: naming files; exclusive: removing unnamed files
+// shared: objects that are about to be named; exclusive: removing unnamed objects
+inline constexpr const char* kBucketLock = "bucket.lock";
 
 // Errors are HostErrors "OPERATION PATH: strerror" unless stated otherwise.
 class Folder {

@@ -8,6 +8,7 @@
 #include "src/common/clock.hpp"
 #include "src/common/random_hex.hpp"
 #include "src/store/errors.hpp"
+#include "src/store/snapshots/bucket_chunks.hpp"
 #include "src/store/snapshots/chunk_files.hpp"
 #include "tinykvm/base/read.hpp"
 
@@ -230,6 +231,7 @@ SnapshotHold Importer::commit(const std::optional<Digest>& announced) {
     record_.created = now_ms();
     Folder& folder = store_.folder();
     syncs_.finish(); // before other processes can find the files by name
+    const BucketUpload upload(store_, own_, [this](const Digest& digest) { return own_path(digest); });
 
     const FileLock naming = store_.naming();
     Pin hold(store_.shared_folder(), snapshot_mark(record_.digest), naming);
@@ -245,6 +247,7 @@ SnapshotHold Importer::commit(const std::optional<Digest>& announced) {
         folder.put(snapshot_record_path(record_.digest), to_record(record_));
         folder.sync_folder(kSnapshots);
     }
+    upload.note(*index);
     transaction.commit();
     return SnapshotHold(record_.digest, std::move(hold));
 }

@@ -48,8 +48,8 @@ public:
 
     // No piece may be put after this. Returns the digest of the file. Throws DigestMismatch, BadValue (no pieces).
     Digest finish(const std::optional<Digest>& announced = {});
-    // Everything is durable and in the index when it returns. Calls finish() if that has not been done; throws
-    // likewise.
+    // Everything is durable and in the index when it returns, and in the store's bucket if it has one (ChunksAway).
+    // Calls finish() if that has not been done; throws likewise.
     SnapshotHold commit(const std::optional<Digest>& announced = {});
 
     std::uint64_t size() const { return record_.size; }

@@ -8,6 +8,7 @@
 #include "src/store/errors.hpp"
 #include "src/store/files/record.hpp"
 #include "src/store/functions/settings_record.hpp"
+#include "src/store/snapshots/bucket_chunks.hpp"
 #include "src/store/snapshots/chunk_files.hpp"
 #include "tinykvm/base/text.hpp"
 
@@ -51,10 +52,14 @@ bool Restorer::restore_snapshot(const std::string& file) {
             throw RecordError("is the record of another snapshot");
         if (has_snapshot(database_, snapshot.digest))
             return true;
+        const bool bucket = folder_.size_of(kBucket).has_value();
         for (const ChunkRef& chunk : snapshot.pieces)
-            if (!has_chunk(folder_, chunk.digest, chunk.length))
+            if (!has_chunk(folder_, chunk.digest, chunk.length) && !bucket)
                 throw RecordError(fmt::format("its chunk {} is missing: deploy it again", chunk.digest.hex()));
         insert_snapshot(database_, snapshot);
+        for (const ChunkRef& chunk : snapshot.pieces) // only those that the bucket had were removed here
+            if (!has_chunk(folder_, chunk.digest, chunk.length))
+                note_in_bucket(database_, chunk.digest);
         return true;
     });
 }

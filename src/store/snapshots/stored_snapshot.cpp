@@ -7,6 +7,7 @@
 #include <future>
 
 #include "src/store/errors.hpp"
+#include "src/store/snapshots/bucket_chunks.hpp"
 #include "src/store/snapshots/chunk_files.hpp"
 #include "src/store/snapshots/snapshot_record.hpp"
 #include "tinykvm/base/error.hpp"
@@ -30,7 +31,7 @@ SnapshotHold hold_of(Store& store, const Digest& digest) {
 } // namespace
 
 StoredSnapshot::StoredSnapshot(Store& store, const Digest& digest)
-    : folder_(store.shared_folder()), hold_(hold_of(store, digest)) {
+    : folder_(store.shared_folder()), bucket_(store.bucket()), hold_(hold_of(store, digest)) {
     auto index = store.index();
     const Transaction same_moment(*index, Transaction::Kind::read);
     const SnapshotRecord record = load_snapshot(*index, digest);
@@ -40,8 +41,24 @@ StoredSnapshot::StoredSnapshot(Store& store, const Digest& digest)
     }
 }
 
+bool StoredSnapshot::is_local() const {
+    return std::ranges::all_of(pieces_,
+                               [this](const Piece& piece) { return has_chunk(*folder_, piece.chunk, piece.length); });
+}
+
+void StoredSnapshot::make_local() const {
+    if (!bucket_)
+        return;
+    std::vector<ChunkRef> all;
+    for (const Piece& piece : pieces_)
+        all.push_back({piece.chunk, piece.length});
+    fetch_missing(*folder_, *bucket_, all);
+}
+
 tinykvm::UniqueFd StoredSnapshot::open_piece(std::size_t piece) const {
     const Piece& which = pieces_.at(piece);
+    if (bucket_ && !has_chunk(*folder_, which.chunk, which.length))
+        make_local();
     return open_chunk(*folder_, which.chunk, which.length);
 }
 
@@ -70,6 +87,7 @@ void StoredSnapshot::export_to(int fd) const {
 }
 
 void StoredSnapshot::check(CheckedChunks& checked) const {
+    make_local();
     for (const Piece& piece : pieces_) {
         const auto file = open_chunk(*folder_, piece.chunk, piece.length);
         struct stat status {};
@@ -111,6 +129,7 @@ bool StoredSnapshot::holds(int file, std::span<const Piece> pieces) const {
 }
 
 void StoredSnapshot::read_all(const std::function<void(std::span<const std::byte>)>& take) const {
+    make_local();
     Sha256 sum;
     for (const Piece& piece : pieces_) {
         read_chunk(*folder_, piece.chunk, piece.length, [&](std::span<const std::byte> bytes) {

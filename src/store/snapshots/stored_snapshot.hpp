@@ -33,6 +33,10 @@ public:
     std::size_t piece_count() const override { return pieces_.size(); }
     ChunkRef piece(std::size_t number) const override { return {pieces_.at(number).chunk, pieces_.at(number).length}; }
     tinykvm::UniqueFd open_piece(std::size_t number) const override;
+    // With a bucket: brings the pieces that are not on the disk, a few at once. The other functions do so when they
+    // need it. Throws ChunksAway, UserError (bad_snapshot: an object is altered or gone).
+    void make_local() const;
+    bool is_local() const; // whether all pieces are on the disk
     // Reads any part of the snapshot's file. Throws BadValue beyond its end.
     void read(std::uint64_t offset, std::span<std::byte> bytes) const;
     // Writes the whole file to `fd` from its current offset, checking every byte.
@@ -46,6 +50,7 @@ private:
     bool holds(int file, std::span<const Piece> pieces) const;
     void read_all(const std::function<void(std::span<const std::byte>)>& take) const;
     std::shared_ptr<Folder> folder_;
+    std::shared_ptr<ChunkBucket> bucket_; // null: there is none
     SnapshotHold hold_;
     std::uint64_t size_ = 0;
     std::vector<Piece> pieces_;

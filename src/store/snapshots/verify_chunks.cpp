@@ -16,13 +16,14 @@ struct ChunkRow {
     std::int64_t id = 0;
     Digest digest;
     std::uint64_t size = 0;
+    bool in_bucket = false;
 };
 
 std::vector<ChunkRow> chunk_rows(const Database& database) {
     std::vector<ChunkRow> chunks;
-    auto rows = database.prepare("SELECT id, digest, size FROM chunk ORDER BY digest");
+    auto rows = database.prepare("SELECT id, digest, size, in_bucket FROM chunk ORDER BY digest");
     while (rows.step())
-        chunks.push_back({rows.integer(0), rows.digest(1), rows.natural(2)});
+        chunks.push_back({rows.integer(0), rows.digest(1), rows.natural(2), rows.integer(3) != 0});
     return chunks;
 }
 
@@ -32,7 +33,7 @@ Look look_at(const Folder& folder, const ChunkRow& chunk, bool read) {
     const std::string path = chunk_path(chunk.digest);
     const auto file = folder.open_read(path);
     if (!file)
-        return Look::missing;
+        return chunk.in_bucket ? Look::good : Look::missing; // fetched when it is needed
     if (folder.size_of(path) != chunk.size)
         return Look::altered;
     return !read || sha256_of_file(file.get(), folder.full(path)) == chunk.digest ? Look::good : Look::altered;
@@ -71,6 +72,11 @@ void settle(Store& store, const ChunkRow& chunk, const VerifyOptions& options, F
     if (options.repair && look == Look::altered) { // moved away so that the next deploy can store it, but not destroyed
         folder.make_folder(kBroken);
         folder.rename(path, fmt::format("{}/{}", kBroken, chunk.digest.hex()));
+    }
+    if (look == Look::altered && chunk.in_bucket) {
+        findings.push_back({options.repair ? Finding::Kind::repaired : Finding::Kind::repairable,
+                            fmt::format("{}: {}; the bucket has it, too", folder.full(path), what)});
+        return;
     }
     if (!users.empty()) {
         findings.push_back({Finding::Kind::broken,
