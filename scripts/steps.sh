@@ -72,7 +72,7 @@ units() {
     while read -r program; do
         name=$prefix$(basename "$program")
         step "$name" "$limit" "$program" -r junit -o "$results/$name.xml"
-    done < <(find "$folder" \( -path "$folder/fuzz*" -o -path "$folder/threads" \) -prune -o -type f -name 'test_*' -perm -u+x -not -path '*/CMakeFiles/*' -print |
+    done < <(find "$folder" \( -path "$folder/fuzz*" -o -path "$folder/threads" -o -path "$folder/python" \) -prune -o -type f -name 'test_*' -perm -u+x -not -path '*/CMakeFiles/*' -print |
         sort)
 }
 

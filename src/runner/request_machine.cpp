@@ -25,8 +25,9 @@ RequestMachine::RequestMachine(const Setup& setup, const Options& options, std::
                                Neighbours* neighbours)
     : setup_(setup), options_(options), image_(std::move(image)), source_(source), stats_(stats), env_(setup.env),
       loop_(EventLoop::Own::real, note_line, stop) {
-    env_.options.arena = {.bytes = std::min(env_.limits.request_arena, env_.limits.request_memory) &
-                                   ~(kHugePageBytes - 1), // the ceilings may have cut down the other limit
+    // Ceilings may have cut down what a request may take.
+    const std::uint64_t most = memory_beside_image(env_.limits, image_->image->bytes().size());
+    env_.options.arena = {.bytes = std::min(env_.limits.request_arena, most) & ~(kHugePageBytes - 1),
                           .takes_reserved = options.huge_pages.reserved};
     if (neighbours)
         env_.neighbours = neighbours;

@@ -44,9 +44,10 @@ def serving(snapshot):
         server.close()
 
 
-def mapped(server, kind: str) -> int:
-    """MiB of the server's memory of that kind."""
-    text = pathlib.Path(f"/proc/{server.popen.pid}/smaps").read_text()
+def mapped(process, kind: str) -> int:
+    """MiB of that kind of a server's memory, or a process's."""
+    pid = process if isinstance(process, int) else process.popen.pid
+    text = pathlib.Path(f"/proc/{pid}/smaps").read_text()
     return sum(int(kib) for kib in re.findall(rf"^{kind}: +(\d+) kB", text, re.M)) >> 10
 
 
@@ -174,3 +175,18 @@ def test_a_machine_that_keeps_its_state_has_no_arena(serving, mode) -> None:
     server = serving(mode, *ARENA)
     assert server.line().startswith("sound")
     assert "--hugepage-requests-arena: without effect on machines that keep their state" in server.err, server.err
+
+
+@needs_transparent
+def test_a_function_has_the_arena_of_its_snapshot(store, serve, program, folder) -> None:
+    path, server = folder / "hello.snap", program("c-epoll")
+    made = harness.make_snapshot(server, path, "--level", "1", *ARENA)
+    assert made.status == 0, made
+    store.deploy(path, "hello")
+    daemon = serve("--threads", "1")
+    assert daemon.ask("hello").status == 200
+    ((pid,),) = daemon.processes().values()
+    assert mapped(pid, "AnonHugePages") >= ARENA_MIB
+    for _ in range(3):
+        assert daemon.ask("hello").status == 200
+    assert "hugepage" not in daemon.err
