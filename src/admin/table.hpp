@@ -48,7 +48,7 @@ struct Interface {
     std::string_view headers[2] = {};
     std::string_view body = {}; // "": none
     Answer replies[2] = {};
-    std::string_view problems[16] = {}; // codes, in addition to those that every such endpoint has (openapi.cpp)
+    std::string_view problems[20] = {}; // codes, in addition to those that every such endpoint has (openapi.cpp)
 };
 
 struct Endpoint {

@@ -313,7 +313,7 @@ void ProcessManager::fetch_loop() {
             failed = NotStarted{error.what()};
         }
         if (failed)
-            done_(start.worker, *std::move(failed));
+            done_(start.worker, *failed);
         lock.lock();
         if (failed) {
             starting_from_.extract(start.snapshot);

@@ -137,37 +137,37 @@ TEST_CASE("metadata is parsed strictly") {
     REQUIRE(error_of_document(document) == "");
 
     SECTION("every field that is missing, or of another type, is named") {
-        const std::function<void(Json, std::vector<std::string>)> visit = [&](Json object,
-                                                                              std::vector<std::string> path) {
-            for (const auto& [name, value] : object.items()) {
-                auto here = path;
-                here.push_back(name);
-                Json::json_pointer at;
-                std::string shown = "document";
-                for (const std::string& part : here) {
-                    at /= part;
-                    shown += "." + part;
+        const std::function<void(Json, const std::vector<std::string>&)> visit =
+            [&](Json object, const std::vector<std::string>& path) {
+                for (const auto& [name, value] : object.items()) {
+                    auto here = path;
+                    here.push_back(name);
+                    Json::json_pointer at;
+                    std::string shown = "document";
+                    for (const std::string& part : here) {
+                        at /= part;
+                        shown += "." + part;
+                    }
+                    Json changed = document;
+                    changed[at.parent_pointer()].erase(name);
+                    const bool optional = std::set<std::string>{"boot_ns", "clock_continues", "fork", "request_arena",
+                                                                "request_cpu_seconds"}
+                                              .contains(name); // older files have it not
+                    CHECK(error_of_document(changed) ==
+                          (optional ? "" : "metadata is inconsistent: " + shown + " is missing"));
+                    for (const Json& other : {Json(nullptr), Json(Json::array({Json::array()})), Json("not hex"),
+                                              Json(1.5), Json(Json::object()), Json(true), Json(-1e300)}) {
+                        changed = document;
+                        if (other.type() == value.type() || (other.is_number() && value.is_number_float()) ||
+                            (other.is_string() && value.is_string()))
+                            continue;
+                        changed[at] = other;
+                        CHECK_THAT(error_of_document(changed), Contains(shown));
+                    }
+                    if (value.is_object())
+                        visit(value, here);
                 }
-                Json changed = document;
-                changed[at.parent_pointer()].erase(name);
-                const bool optional =
-                    std::set<std::string>{"boot_ns", "clock_continues", "fork", "request_arena", "request_cpu_seconds"}
-                        .contains(name); // older files have it not
-                CHECK(error_of_document(changed) ==
-                      (optional ? "" : "metadata is inconsistent: " + shown + " is missing"));
-                for (const Json& other : {Json(nullptr), Json(Json::array({Json::array()})), Json("not hex"), Json(1.5),
-                                          Json(Json::object()), Json(true), Json(-1e300)}) {
-                    changed = document;
-                    if (other.type() == value.type() || (other.is_number() && value.is_number_float()) ||
-                        (other.is_string() && value.is_string()))
-                        continue;
-                    changed[at] = other;
-                    CHECK_THAT(error_of_document(changed), Contains(shown));
-                }
-                if (value.is_object())
-                    visit(value, here);
-            }
-        };
+            };
         visit(document, {});
     }
     SECTION("unknown fields") {
