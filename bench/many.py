@@ -148,8 +148,9 @@ class Daemon:
         client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         with contextlib.closing(client):
             client.request("GET", "/", None, {"Host": f"{name}.localhost"})
-            if (status := client.getresponse().status) != 200:
-                raise common.Failure(f"{name} answered with {status}")
+            reply = client.getresponse()
+            if reply.status != 200:
+                raise common.Failure(f"{name} answered with {reply.status}: {reply.read(500).decode(errors='replace')}")
 
     def stop(self):
         self.process.terminate()
