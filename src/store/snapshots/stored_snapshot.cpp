@@ -41,11 +41,6 @@ StoredSnapshot::StoredSnapshot(Store& store, const Digest& digest)
     }
 }
 
-bool StoredSnapshot::is_local() const {
-    return std::ranges::all_of(pieces_,
-                               [this](const Piece& piece) { return has_chunk(*folder_, piece.chunk, piece.length); });
-}
-
 void StoredSnapshot::make_local() const {
     if (!bucket_)
         return;
