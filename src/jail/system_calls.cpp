@@ -153,7 +153,8 @@ std::vector<sock_filter> of_process(bool alone) {
     // they can change. The C library then uses clone.
     filter.add(SCMP_ACT_ALLOW, "clone", masked(0, CLONE_THREAD, CLONE_THREAD));
     filter.add(SCMP_ACT_ALLOW, "unshare", equals(0, CLONE_FS));
-    for (const scmp_datum_t option : {PR_SET_NAME, PR_GET_NAME, PR_GET_DUMPABLE, 0x53564d41 /* PR_SET_VMA */})
+    for (const scmp_datum_t option :
+         {PR_SET_NAME, PR_GET_NAME, PR_GET_DUMPABLE, PR_SET_PDEATHSIG, 0x53564d41 /* PR_SET_VMA */})
         filter.add(SCMP_ACT_ALLOW, "prctl", equals(0, option));
     for (const scmp_datum_t family : {AF_UNIX, AF_INET, AF_INET6})
         filter.add(SCMP_ACT_ALLOW, "socket", equals(0, family));

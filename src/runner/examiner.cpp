@@ -1,6 +1,9 @@
 #include "src/runner/examiner.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 
 #include <exception>
@@ -35,6 +38,14 @@ void limit(__rlimit_resource resource, rlim_t most) {
     const rlimit wanted{most, most};
     if (::setrlimit(resource, &wanted) < 0)
         throw_errno("setrlimit");
+}
+
+// With the daemon ends what nobody waits for: to compress takes long, at the lowest priority minutes on a busy host.
+// False if the daemon has ended already. After the jail: the kernel forgets the signal when rights change (prctl(2)).
+bool end_with_daemon(int control) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    pollfd link{control, 0, 0};
+    return ::poll(&link, 1, 0) == 0;
 }
 
 std::string compress(const ByteSource& source, int out) {
@@ -78,6 +89,8 @@ int run_examiner(UniqueFd control, jail::Mode mode) {
         if (!plan)
             return 0;
         jail.enter(*plan);
+        if (!end_with_daemon(control.get()))
+            return 0;
         auto answer = answer_to_question(control.get());
         if (!answer)
             return 0;

@@ -67,7 +67,8 @@ def gone(pid: int) -> bool:
 
 def words_of(pid: int) -> list[str]:
     try:
-        return pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+        text = pathlib.Path(f"/proc/{pid}/cmdline").read_text() # of one that has ended and was not waited for: nothing
+        return text.split("\0") if text else []
     except (FileNotFoundError, ProcessLookupError):
         return []
 
