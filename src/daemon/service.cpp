@@ -134,7 +134,7 @@ void log_line(const std::string& line) {
 
 Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd> tcp_sockets)
     : options_(std::move(options)), listening_(::fcntl(listening.get(), F_DUPFD_CLOEXEC, 0)), started_ms_(now_ms()),
-      ceilings_(read_ceilings(options_.ceilings)), store_(options_.store, {.bucket = options_.chunks}),
+      ceilings_(read_ceilings(options_.ceilings)), store_(options_.store, {.bucket = options_.chunks, .shared = options_.cluster}),
       logs_(options_.store / "logs"), measurements_(
                                           store_.shared_folder(), [this] { return metrics_.snapshot(); },
                                           [](const std::string& line) { log_line("kvmserver: " + line); }),
@@ -158,7 +158,8 @@ Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd>
             [this](const std::string& function) { return table_.named(function); }},
            {[this](const TcpRecord& record) { finished(record); }, [this](http::Refusal why) { refused(why); }}),
       recompressor_(
-          options_.store, options_.chunks, {.mode = options_.jail.mode}, *options_.examinations,
+          options_.store, {.bucket = options_.chunks, .shared = options_.cluster}, {.mode = options_.jail.mode},
+          *options_.examinations,
           [this](const Digest& snapshot) {
               read_table(false); // it may still name the snapshot
               return !pool_.starts_from(snapshot);
@@ -167,6 +168,10 @@ Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd>
     if (options_.chunks)
         chunk_keeper_ = std::make_unique<ChunkKeeper>(options_.store, options_.chunks, options_.chunk_cache_bytes,
                                                       [](const std::string& line) { log_line("kvmserver: " + line); });
+    if (options_.cluster)
+        follower_ = std::make_unique<cluster::Follower>(
+            options_.store, store::StoreOptions{.bucket = options_.chunks, .shared = options_.cluster},
+            options_.cluster, options_.cluster_id, [](const std::string& line) { log_line("kvmserver: " + line); });
     if (!listening_)
         throw_errno("dup listening socket");
     std::tie(address_, port_) = address_of(listening.get());

@@ -8,7 +8,8 @@
 
 namespace kvmserver::store {
 
-Store::Store(const std::filesystem::path& path, const StoreOptions& options) : bucket_(options.bucket) {
+Store::Store(const std::filesystem::path& path, const StoreOptions& options)
+    : bucket_(options.bucket), shared_(options.shared) {
     Folder::make(path, *options.files);
     folder_ = std::make_shared<Folder>(path, options.files);
     IndexFile file(*folder_, options.migrations, options.busy_ms);

@@ -15,6 +15,7 @@ extern const char* const kSchema6Sql; // schema_6.sql
 extern const char* const kSchema7Sql; // schema_7.sql
 extern const char* const kSchema8Sql; // schema_8.sql
 extern const char* const kSchema9Sql; // schema_9.sql
+extern const char* const kSchema10Sql; // schema_10.sql
 
 // Element n migrates schema n to schema n + 1; schema 0 is an empty database. A released element never changes.
 std::span<const char* const> all_migrations();
