@@ -57,7 +57,7 @@ ALSO = {
     "src/snapshot/json_text.hpp": ["src/admin"],  # JSON in bounded memory
     "tinykvm/linux/permissions.hpp": ["src/daemon", "src/jail"],  # of these
     "src/store/functions/tenant.hpp": ["src/ceilings"],  # whose a function is, by its name
-    "src/remote/curl.hpp": ["src/tracing", "src/objects"],  # libcurl, loaded at run time
+    "src/remote/curl.hpp": ["src/tracing", "src/objects", "src/etcd"],  # libcurl, loaded at run time
     "tinykvm/guest/embed.hpp": ["tinykvm/machine"],
     "tinykvm/base/chacha20.hpp": ["tinykvm/guest"],
     "include/kvmserver/entropy.h": ["src/unique"],  # for programs
