@@ -26,7 +26,7 @@ std::string text_of(const Invocation& invocation, std::string_view name, const s
 SecretFiles secret_files(const Invocation& invocation, const Context& context) {
     const auto at = [&](const char* option) {
         const std::string file = text_of(invocation, option);
-        return file.empty() ? file : absolute_path(context.folder, file).string();
+        return file.empty() ? file : absolute_path(context.folder, file);
     };
     return {at("chunks-credentials"), at("cluster-credentials"), at("cluster-key")};
 }
