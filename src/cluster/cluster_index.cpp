@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,7 @@ using tinykvm::UserError;
 
 constexpr std::chrono::seconds kAway{1};
 constexpr std::int64_t kPage = 1000; // entries of a reply
+constexpr int kSchema = 1;           // of what the entries hold
 
 } // namespace
 
@@ -57,9 +59,84 @@ store::SharedEntry ClusterIndex::opened(etcd::Entry entry) const {
     return {std::move(entry.key), *std::move(text), entry.changed};
 }
 
-std::optional<store::SharedEntry> ClusterIndex::get(const std::string& key) {
+std::optional<store::SharedEntry> ClusterIndex::read(const std::string& key) {
     auto entry = try_to([&] { return client_.get(key); });
     return entry ? std::optional(opened(*std::move(entry))) : std::nullopt;
+}
+
+std::string ClusterIndex::id_in(const store::SharedEntry& entry) const {
+    const auto json = nlohmann::json::parse(entry.value, nullptr, false);
+    if (!json.is_object() || !json.contains("id") || !json["id"].is_string() || !json.contains("schema") ||
+        !json["schema"].is_number_integer())
+        throw UserError(ExitCode::failure,
+                        fmt::format("{}: its entry \"cluster\" makes no sense: restore a backup of it", name()));
+    if (const auto schema = json["schema"].get<std::int64_t>(); schema > kSchema)
+        throw UserError(ExitCode::conflict,
+                        fmt::format("{}: a newer kvmserver has changed the form of this cluster (it is {}, this one "
+                                    "knows {}): install that version here, too",
+                                    name(), schema, kSchema));
+    return json["id"].get<std::string>();
+}
+
+std::optional<std::string> ClusterIndex::id() {
+    const auto entry = read(kClusterKey);
+    return entry ? std::optional(id_in(*entry)) : std::nullopt;
+}
+
+std::string ClusterIndex::id_or(const std::string& made) {
+    const etcd::Condition none{etcd::Condition::Of::created, kClusterKey, 0};
+    const std::string text = nlohmann::json{{"id", made}, {"schema", kSchema}}.dump();
+    const etcd::Change change{kClusterKey, seal_.seal(text, kClusterKey)};
+    (void)try_to([&] { return client_.change({&none, 1}, {&change, 1}); }); // or another daemon was faster
+    return id().value_or(made);
+}
+
+void ClusterIndex::belong_to(const std::string& id) {
+    const std::lock_guard lock(mutex_);
+    id_ = id;
+}
+
+void ClusterIndex::require_cluster() {
+    std::string ours;
+    {
+        const std::lock_guard lock(mutex_);
+        ours = id_;
+    }
+    if (ours.empty())
+        return;
+    const auto entry = read(kClusterKey);
+    if (!entry)
+        throw UserError(ExitCode::conflict,
+                        fmt::format("{} has lost the cluster to which this store belongs: restore etcd from its "
+                                    "backup; to begin a new cluster with this store's functions, stop this daemon and "
+                                    "remove the file \"cluster\" in the store",
+                                    name()));
+    if (id_in(*entry) != ours)
+        throw UserError(ExitCode::conflict,
+                        fmt::format("{} has another cluster than the one to which this store belongs: give the address "
+                                    "and prefix of that, or another --store",
+                                    name()));
+    const std::lock_guard lock(mutex_);
+    revision_ = entry->revision;
+}
+
+// Of the entry with the cluster's id, for a condition; 0: any.
+std::int64_t ClusterIndex::cluster_revision() {
+    const auto known = [this] {
+        const std::lock_guard lock(mutex_);
+        return id_.empty() ? std::optional<std::int64_t>(0) : revision_ != 0 ? std::optional(revision_) : std::nullopt;
+    };
+    if (const auto revision = known())
+        return *revision;
+    require_cluster();
+    return known().value_or(0);
+}
+
+std::optional<store::SharedEntry> ClusterIndex::get(const std::string& key) {
+    auto entry = read(key);
+    if (!entry)
+        require_cluster(); // else it may be missing only because everything is
+    return entry;
 }
 
 std::int64_t ClusterIndex::list(const std::function<void(store::SharedEntry)>& take) {
@@ -75,6 +152,7 @@ std::int64_t ClusterIndex::list(const std::function<void(store::SharedEntry)>& t
         for (etcd::Entry& entry : found.entries)
             take({std::move(entry.key), "", entry.changed});
     }
+    require_cluster();
     return revision;
 }
 
@@ -91,7 +169,11 @@ std::optional<std::int64_t> ClusterIndex::change(std::span<const store::SharedCo
         then.push_back({change.key, change.value && !store::is_plain(change.key)
                                         ? std::optional(seal_.seal(*change.value, change.key))
                                         : change.value});
+    if (const std::int64_t revision = cluster_revision(); revision != 0)
+        if_all.push_back({etcd::Condition::Of::changed, kClusterKey, revision});
     const etcd::Done done = try_to([&] { return client_.change(if_all, then); });
+    if (!done.applied)
+        require_cluster();
     return done.applied ? std::optional(done.revision) : std::nullopt;
 }
 

@@ -6,7 +6,6 @@
 #include <exception>
 #include <utility>
 
-#include "src/cluster/join.hpp"
 #include "src/store/shared/copied.hpp"
 #include "src/store/shared/copy.hpp"
 #include "src/store/shared/documents.hpp"
@@ -20,9 +19,8 @@ constexpr std::chrono::seconds kPause{1}; // before a failure is tried again
 } // namespace
 
 Follower::Follower(std::filesystem::path store, store::StoreOptions options, std::shared_ptr<ClusterIndex> index,
-                   std::string id, std::function<void(const std::string&)> note)
-    : path_(std::move(store)), options_(std::move(options)), index_(std::move(index)), id_(std::move(id)),
-      note_(std::move(note)), watch_(index_->client()) {
+                   std::function<void(const std::string&)> note)
+    : path_(std::move(store)), options_(std::move(options)), index_(std::move(index)), note_(std::move(note)), watch_(index_->client()) {
     try {
         (void)copy();
     } catch (const std::exception& error) {
@@ -56,7 +54,6 @@ void Follower::failed(const std::string& why) {
 bool Follower::copy() {
     if (!store_)
         store_ = std::make_unique<store::Store>(path_, options_);
-    require_same_cluster(*index_, id_); // else the functions of this store would look deleted
     const store::CopiedAll copied = copy_all(*store_);
     if (!copied.failed.empty()) {
         failed(copied.failed.size() == 1
@@ -66,7 +63,7 @@ bool Follower::copy() {
     }
     revision_ = copied.revision;
     if (!std::exchange(said_, {}).empty())
-        note_(fmt::format("the cluster's index at {} is followed again", index_->name()));
+        note_(fmt::format("the cluster's index in {} is followed again", index_->name()));
     return true;
 }
 

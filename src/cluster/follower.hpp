@@ -26,7 +26,7 @@ public:
     // Copies all that it can before it returns: it does not wait for an etcd that is not reached. `options`: how the
     // store is opened, with the index. `note` gets lines for the log, from this thread and from one of its own.
     Follower(std::filesystem::path store, store::StoreOptions options, std::shared_ptr<ClusterIndex> index,
-             std::string id, std::function<void(const std::string&)> note);
+             std::function<void(const std::string&)> note);
     ~Follower();
     Follower(const Follower&) = delete;
     Follower& operator=(const Follower&) = delete;
@@ -44,7 +44,6 @@ private:
     const std::filesystem::path path_;
     const store::StoreOptions options_;
     const std::shared_ptr<ClusterIndex> index_;
-    const std::string id_;
     const std::function<void(const std::string&)> note_;
     std::unique_ptr<store::Store> store_; // a connection of its own: requests do not wait for it
     std::string said_;                    // the last failure, which is not repeated; "": none since then

@@ -171,7 +171,7 @@ Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd>
     if (options_.cluster)
         follower_ = std::make_unique<cluster::Follower>(
             options_.store, store::StoreOptions{.bucket = options_.chunks, .shared = options_.cluster},
-            options_.cluster, options_.cluster_id, [](const std::string& line) { log_line("kvmserver: " + line); });
+            options_.cluster, [](const std::string& line) { log_line("kvmserver: " + line); });
     if (!listening_)
         throw_errno("dup listening socket");
     std::tie(address_, port_) = address_of(listening.get());
@@ -493,6 +493,8 @@ MetricsSnapshot Service::metrics() const {
         snapshot.spans = traces_->counts();
     if (options_.chunks)
         snapshot.chunks = options_.chunks->counts();
+    if (follower_)
+        snapshot.cluster = ClusterState{follower_->state().connected, follower_->state().revision};
     if (certificates_) {
         snapshot.certificate_expiry = certificates_->expiry();
         snapshot.certificate_expiries = certificates_->expiries();

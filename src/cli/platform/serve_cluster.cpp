@@ -64,15 +64,15 @@ std::string identify_cluster(const std::filesystem::path& path, cluster::Cluster
         return cluster::identify(folder, *index);
     if (const auto member = store::membership_of(folder))
         throw UserError(ExitCode::conflict,
-                        fmt::format("{} belongs to the cluster at {}: give --cluster, --cluster-key and --chunks; to "
+                        fmt::format("{} belongs to the cluster of {}: give --cluster, --cluster-key and --chunks; to "
                                     "take it out of the cluster, remove the file \"cluster\" in it",
                                     path.string(), member->address));
     return "";
 }
 
-void join_cluster(const daemon::ServeOptions& options) {
+void join_cluster(const daemon::ServeOptions& options, const std::string& id) {
     store::Store store(options.store, {.bucket = options.chunks, .shared = options.cluster});
-    cluster::join(store, *options.cluster, options.cluster_id,
+    cluster::join(store, *options.cluster, id,
                   [](const std::string& line) { fmt::print(stderr, "kvmserver: {}\n", line); });
 }
 
@@ -106,10 +106,10 @@ std::shared_ptr<daemon::ChunkStore> chunk_store(const Invocation& invocation, co
 
 void open_shared(const Invocation& invocation, const SecretFiles& files, daemon::ServeOptions& options) {
     options.cluster = cluster_index(invocation, files);
-    options.cluster_id = identify_cluster(options.store, options.cluster.get());
-    options.chunks = chunk_store(invocation, options.store, files.chunks, options.cluster_id);
+    const std::string id = identify_cluster(options.store, options.cluster.get());
+    options.chunks = chunk_store(invocation, options.store, files.chunks, id);
     if (options.cluster)
-        join_cluster(options);
+        join_cluster(options, id);
 }
 
 } // namespace kvmserver::cli

@@ -30,8 +30,8 @@ void require_index_of_cluster(const Store& store) {
     if (store.shared() || !store.folder().size_of(kCluster))
         return;
     const auto membership = membership_of(store.folder());
-    throw Conflict(fmt::format("{} belongs to the cluster at {}: make changes through its daemon, by --remote",
-                               store.folder().full("."), membership ? membership->address : ""));
+    throw Conflict(fmt::format("{}: the store belongs to the cluster of {}: make changes through its daemon, by --remote",
+                               store.folder().full(kCluster), membership ? membership->address : ""));
 }
 
 } // namespace kvmserver::store
