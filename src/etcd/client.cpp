@@ -126,8 +126,12 @@ std::int64_t Client::grant_lease(std::int64_t seconds) {
 }
 
 bool Client::keep_lease(std::int64_t lease) {
-    return ask(*session_, "/v3/lease/keepalive", {{"ID", number(lease)}}, Repeat::yes,
-               [](const Json& reply) { return number_in(object_in(reply, "result"), "TTL") > 0; });
+    return ask(*session_, "/v3/lease/keepalive", {{"ID", number(lease)}}, Repeat::yes, [&](const Json& reply) {
+        const Json& result = object_in(reply, "result");
+        if (number_in(result, "ID") != lease)
+            throw BadReply("another lease");
+        return number_in(result, "TTL") > 0;
+    });
 }
 
 void Client::revoke_lease(std::int64_t lease) {

@@ -123,8 +123,8 @@ const Json& object_in(const Json& object, const char* name) {
 
 std::int64_t revision_in(const Json& reply) {
     const std::int64_t revision = number_in(object_in(reply, "header"), "revision");
-    if (revision < 0)
-        throw strange("revision", "revision");
+    if (revision <= 0)
+        throw BadReply("no revision");
     return revision;
 }
 

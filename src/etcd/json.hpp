@@ -29,7 +29,7 @@ std::string text_in(const Json& object, const char* name);
 std::string bytes_in(const Json& object, const char* name); // written as base64
 const Json& list_in(const Json& object, const char* name);
 const Json& object_in(const Json& object, const char* name); // missing: an empty object
-std::int64_t revision_in(const Json& reply);                 // of its header, which every reply has
+std::int64_t revision_in(const Json& reply);                 // of its header: 1 or more
 
 // An entry that is below `prefix`.
 Entry entry_in(const Json& kv, const std::string& prefix);

@@ -29,12 +29,9 @@ Request Session::request(const std::string& endpoint, const std::string& path, c
             .repeatable = repeat == Repeat::yes};
 }
 
-std::string Session::endpoint() const { return address_.endpoints[current_]; }
-
-void Session::leave(const std::string& endpoint) {
-    std::size_t current = current_;
-    if (address_.endpoints[current] == endpoint) // another thread may have left it
-        current_.compare_exchange_strong(current, (current + 1) % address_.endpoints.size());
+void Session::leave(std::size_t endpoint) {
+    std::size_t expected = endpoint; // another thread may have left it
+    current_.compare_exchange_strong(expected, (endpoint + 1) % address_.endpoints.size());
 }
 
 std::string Session::token() const {
@@ -98,58 +95,51 @@ Reply Session::send(Request request) {
     return reply;
 }
 
+// Logs in if etcd wants it.
+Reply Session::send_as_user(const std::string& endpoint, const std::string& path, const Json& body, Repeat repeat) {
+    Reply reply = send(request(endpoint, path, body, repeat, token()));
+    if (!has_credentials() || reply.status == 0 || !failed(reply) || !error_in(reply.body, reply.status).wants_login())
+        return reply;
+    Reply login = send(login_request(endpoint));
+    if (login.status == 0) { // what we asked was refused before it
+        login.sent = false;
+        return login;
+    }
+    return send(request(endpoint, path, body, repeat, take_login(endpoint, login)));
+}
+
+Json Session::json_of(const std::string& endpoint, const std::string& path, const Reply& reply, Repeat repeat) const {
+    if (reply.status == 0)
+        throw Away(fmt::format("etcd at {}: {}", endpoint, unreached(reply)), reply.sent && repeat == Repeat::no);
+    if (failed(reply))
+        fail(endpoint, error_in(reply.body, reply.status), repeat);
+    try {
+        if (reply.too_long)
+            throw BadReply(fmt::format("more than {} bytes", limits_.reply_bytes));
+        return parse_reply(reply.body);
+    } catch (const BadReply& bad) {
+        const std::string what = fmt::format("etcd at {}: it answers {} to {}", endpoint, bad.what(), path);
+        if (repeat == Repeat::no)
+            throw Away(what, true);
+        throw Refused(tinykvm::ExitCode::failure, what);
+    }
+}
+
 Json Session::ask(const std::string& path, const Json& body, Repeat repeat) {
     const std::size_t count = address_.endpoints.size(), first = current_;
-    std::string last;
-    for (std::size_t tried = 0; tried < count; ++tried) {
-        const std::size_t index = (first + tried) % count;
-        const std::string& at = address_.endpoints[index];
-        Reply reply;
-        for (bool logged_in = false;; logged_in = true) {
-            reply = send(request(at, path, body, repeat, token()));
-            if (reply.status == 0 || !failed(reply) || logged_in || !has_credentials() ||
-                !error_in(reply.body, reply.status).wants_login())
-                break;
-            Reply login = send(login_request(at));
-            if (login.status == 0) { // what we asked was refused before it
-                reply = std::move(login);
-                reply.sent = false;
-                break;
-            }
-            take_login(at, login);
-        }
-        if (reply.status == 0) {
-            last = fmt::format("etcd at {}: {}", at, unreached(reply));
-            if (reply.sent && repeat == Repeat::no)
-                throw Away(last, true);
-            continue;
-        }
-        if (failed(reply)) {
-            const ErrorReply error = error_in(reply.body, reply.status);
-            try {
-                fail(at, error, repeat);
-            } catch (const Away& away) {
-                leave(at);
-                if (away.maybe_done)
-                    throw;
-                last = away.what();
-                continue;
-            }
-        }
+    for (std::size_t tried = 1;; ++tried) {
+        const std::size_t index = (first + tried - 1) % count;
+        const std::string& endpoint = address_.endpoints[index];
         try {
-            if (reply.too_long)
-                throw BadReply(fmt::format("more than {} bytes", limits_.reply_bytes));
-            Json json = parse_reply(reply.body);
+            Json json = json_of(endpoint, path, send_as_user(endpoint, path, body, repeat), repeat);
             current_ = index;
             return json;
-        } catch (const BadReply& bad) {
-            const std::string what = fmt::format("etcd at {}: it answers {} to {}", at, bad.what(), path);
-            if (repeat == Repeat::no)
-                throw Away(what, true);
-            throw Refused(tinykvm::ExitCode::failure, what);
+        } catch (const Away& away) {
+            leave(index);
+            if (away.maybe_done || tried == count)
+                throw;
         }
     }
-    throw Away(last, false);
 }
 
 } // namespace kvmserver::etcd

@@ -29,8 +29,7 @@ public:
     // --- parts, for Watch
     Request request(const std::string& endpoint, const std::string& path, const Json& body, Repeat repeat,
                     const std::string& token) const;
-    std::string endpoint() const;            // the one that answered last
-    void leave(const std::string& endpoint); // it does not serve: the next one first
+    std::size_t current() const { return current_; } // index of the endpoint that answered last
     // etcd says who needs to log in, so nobody does before that.
     std::string token() const; // "": none is known
     bool has_credentials() const { return !credentials_.user.empty(); }
@@ -41,11 +40,14 @@ public:
 
 private:
     Reply send(Request request);
+    Reply send_as_user(const std::string& endpoint, const std::string& path, const Json& body, Repeat repeat);
+    Json json_of(const std::string& endpoint, const std::string& path, const Reply& reply, Repeat repeat) const;
+    void leave(std::size_t endpoint); // it does not serve: the next one first
 
     const Address address_;
     const Credentials credentials_;
     const Limits limits_;
-    std::atomic<std::size_t> current_ = 0; // index of the endpoint that answered last
+    std::atomic<std::size_t> current_ = 0;
     mutable std::mutex mutex_;
     std::string token_;                           // guarded by mutex_
     std::vector<std::unique_ptr<Transfer>> idle_; // guarded by mutex_

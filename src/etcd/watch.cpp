@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <new>
 #include <optional>
 #include <utility>
@@ -66,8 +67,9 @@ private:
 class Watch::Run {
 public:
     Run(Watch& watch, std::int64_t from)
-        : watch_(watch), session_(watch.client_.session()), multi_(*watch.multi_), endpoint_(session_.endpoint()),
-          reader_(session_.address().prefix, from), stream_(session_.limits()), other_(session_.limits()) {}
+        : watch_(watch), session_(watch.client_.session()), multi_(*watch.multi_),
+          endpoint_(session_.address().endpoints[watch.endpoint_]), reader_(session_.address().prefix, from),
+          stream_(session_.limits()), other_(session_.limits()) {}
     Run(const Run&) = delete;
     Run& operator=(const Run&) = delete;
     ~Run() {
@@ -76,6 +78,7 @@ public:
     }
 
     End follow(const std::function<void(Batch)>& take);
+    const std::exception_ptr& thrown() const { return thrown_; }
 
 private:
     enum class Next { go_on, log_in, end };
@@ -94,6 +97,7 @@ private:
     std::optional<Reply> perform();        // the reply to the other request, if it came just now
     void wait_a_while();
     Next take_lines(const std::function<void(Batch)>& take);
+    Next take_end();
     Next take_error(const ErrorReply& error);
     bool still_serves(const Reply& reply);
     bool stopping() const { return watch_.stopping_; }
@@ -118,6 +122,7 @@ private:
     Clock::time_point heard_;    // when something last came from the stream, or it began
     Clock::time_point checked_;  // when the endpoint last said that it serves
     End end_ = End::broken;
+    std::exception_ptr thrown_; // by follow()'s `take`
 };
 
 void Watch::Run::start_stream() {
@@ -205,15 +210,32 @@ Watch::Run::Next Watch::Run::take_lines(const std::function<void(Batch)>& take) 
             return take_error(*line.error);
         if (line.batch) {
             stop_other(); // `take` may last longer than it may
-            take(std::move(*line.batch));
+            try {
+                take(std::move(*line.batch));
+            } catch (...) { // no error of ours, whatever it is
+                thrown_ = std::current_exception();
+                return Next::end;
+            }
             took = true;
         }
-        if (stopping())
-            return over(End::stopped, "");
+        if (stopping()) {
+            end_ = End::stopped;
+            return Next::end;
+        }
     }
     if (took)
         heard_ = Clock::now();
     return Next::go_on;
+}
+
+Watch::Run::Next Watch::Run::take_end() {
+    if (ended_->status == 0)
+        return over(End::broken, ended_->why);
+    // The gateway writes an error in the middle of a stream without an end of the line.
+    const std::string_view last = ended_->status == kDone ? lines_->rest() : std::string_view(ended_->body);
+    if (ended_->status == kDone && last.empty())
+        return over(End::broken, "it ended the watch");
+    return take_error(error_in(last, ended_->status));
 }
 
 bool Watch::Run::still_serves(const Reply& reply) {
@@ -244,12 +266,8 @@ Watch::End Watch::Run::follow(const std::function<void(Batch)>& take) {
         Next next = take_lines(take);
         if (next == Next::go_on && too_long_)
             next = over(End::broken, fmt::format("a line of its watch is longer than {} bytes", limits.reply_bytes));
-        if (next == Next::go_on && ended_) {
-            const bool refused = ended_->status != 0 && ended_->status != kDone;
-            next = refused               ? take_error(error_in(ended_->body, ended_->status))
-                   : ended_->why.empty() ? over(End::broken, "it ended the watch")
-                                         : over(End::broken, ended_->why);
-        }
+        if (next == Next::go_on && ended_)
+            next = take_end();
         if (next == Next::log_in) {
             stop_stream();
             stop_other();
@@ -279,22 +297,28 @@ Watch::End Watch::Run::follow(const std::function<void(Batch)>& take) {
     return End::stopped;
 }
 
-Watch::Watch(Client& client) : client_(client), multi_(std::make_unique<Multi>()) {}
+Watch::Watch(Client& client)
+    : client_(client), multi_(std::make_unique<Multi>()), endpoint_(client.session().current()) {}
 Watch::~Watch() = default;
 
 Watch::End Watch::follow(std::int64_t from, const std::function<void(Batch)>& take) {
     why_.clear();
-    const std::string endpoint = client_.session().endpoint();
+    const auto& endpoints = client_.address().endpoints;
     End end = End::broken;
+    std::exception_ptr thrown;
     try {
-        end = Run(*this, from).follow(take);
+        Run run(*this, from);
+        end = run.follow(take);
+        thrown = run.thrown();
     } catch (const BadReply& bad) {
-        why_ = fmt::format("etcd at {}: it answers {}", endpoint, bad.what());
+        why_ = fmt::format("etcd at {}: it answers {}", endpoints[endpoint_], bad.what());
     } catch (const Away& away) {
         why_ = away.what();
     }
+    if (thrown)
+        std::rethrow_exception(thrown);
     if (end == End::broken)
-        client_.session().leave(endpoint);
+        endpoint_ = (endpoint_ + 1) % endpoints.size();
     return end;
 }
 

@@ -38,7 +38,7 @@ public:
     Watch& operator=(const Watch&) = delete;
 
     // Blocks, and calls `take` for each batch on this thread, from the changes of revision `from` (1 or more) on. One
-    // call at a time; after `broken` it may be called again, for revision + 1 of the last batch, and takes another
+    // call at a time; after `broken` it may be called again, for revision + 1 of the last batch, at the next
     // endpoint. What `take` throws passes through. Throws Refused if etcd does not allow the watch.
     End follow(std::int64_t from, const std::function<void(Batch)>& take);
     // From any thread: follow() returns as soon as `take` does, now and whenever it is called later.
@@ -53,6 +53,7 @@ private:
     std::unique_ptr<Multi> multi_;
     std::atomic<bool> stopping_ = false;
     std::string why_;
+    std::size_t endpoint_; // index of the one to follow next
 };
 
 } // namespace kvmserver::etcd

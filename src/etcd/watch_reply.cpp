@@ -65,7 +65,6 @@ WatchReader::Line WatchReader::read(std::string_view line) {
         return out;
     }
     const Json& result = object_in(json, "result");
-    const std::int64_t revision = revision_in(result);
     if (flag_in(result, "canceled")) {
         out.compacted = number_in(result, "compact_revision") > 0;
         const std::string reason = text_in(result, "cancel_reason");
@@ -86,7 +85,7 @@ WatchReader::Line WatchReader::read(std::string_view line) {
             held_.push_back(std::move(event));
     }
     if (list.empty()) // its progress: all changes up to there were sent
-        out.batch = batch_up_to(revision);
+        out.batch = batch_up_to(revision_in(result));
     else if (!held_.empty())
         // The revision of the reply is of the store, and may be ahead of what it has sent.
         out.batch = batch_up_to(held_.back().entry.changed - (flag_in(result, "fragment") ? 1 : 0));
