@@ -333,7 +333,7 @@ def test_what_is_refused(cluster, snapshot, folder) -> None:
     refused = one.fails("--cluster", cluster.etcd.address + "/elsewhere")
     assert refused.status == CONFLICT and "has lost the cluster" in refused.err, refused
     for words, why in ((["--cluster-key", folder / "none"], "No such file"), (["--cluster", "etcd://"], "etcd://HOST:PORT"),
-                       (["--cluster", ""], "--cluster: it is empty")):  # fmt: skip
+                       (["--cluster", ""], "--cluster: the value is empty")):  # fmt: skip
         refused = one.fails(*map(str, words))
         assert refused.status == 2 and why in refused.err, refused
     one.start()

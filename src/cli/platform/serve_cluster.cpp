@@ -37,11 +37,9 @@ namespace {
 std::shared_ptr<cluster::ClusterIndex> cluster_index(const Invocation& invocation, const SecretFiles& files) {
     const std::string url = text_of(invocation, "cluster");
     if (url.empty()) {
-        for (const char* option : {"cluster", "cluster-key", "cluster-credentials"})
+        for (const char* option : {"cluster-key", "cluster-credentials"})
             if (invocation.settings.contains(option))
-                throw UserError(ExitCode::usage, option == std::string_view("cluster")
-                                                     ? "--cluster: it is empty; give the address of etcd"
-                                                     : fmt::format("--{} is for --cluster URL", option));
+                throw UserError(ExitCode::usage, fmt::format("--{} is for --cluster URL", option));
         return nullptr;
     }
     if (text_of(invocation, "chunks").empty())
@@ -81,11 +79,9 @@ std::shared_ptr<daemon::ChunkStore> chunk_store(const Invocation& invocation, co
                                                 const std::string& credentials, const std::string& cluster_id) {
     const std::string url = text_of(invocation, "chunks");
     if (url.empty()) {
-        for (const char* option : {"chunks", "chunks-credentials", "chunk-cache-size"})
+        for (const char* option : {"chunks-credentials", "chunk-cache-size"})
             if (invocation.settings.contains(option))
-                throw UserError(ExitCode::usage, option == std::string_view("chunks")
-                                                     ? "--chunks: it is empty; give the address of a bucket"
-                                                     : fmt::format("--{} is for --chunks URL", option));
+                throw UserError(ExitCode::usage, fmt::format("--{} is for --chunks URL", option));
         return nullptr;
     }
     objects::Address address = objects::parse_address("--chunks", url);
