@@ -3,6 +3,7 @@ import concurrent.futures
 import contextlib
 import json
 import pathlib
+import random
 
 import admin
 import bucket
@@ -301,6 +302,42 @@ def test_an_etcd_that_lost_the_cluster_removes_nothing(cluster, pair, snapshot) 
     other.start()
     assert one.status("hello") == other.status("hello") == 200
     same(one, other)
+
+
+@pytest.mark.parametrize("rounds", [8, pytest.param(200, marks=pytest.mark.nightly)])
+def test_daemons_that_are_killed_while_they_change_something(pair, snapshots, program, rounds: int) -> None:
+    """At any moment of a deploy, a deletion, a rollback or gc: the change is everywhere or nowhere."""
+    files = [snapshots.of(program(name)) for name in ("c-epoll", "c-poll", "c-select")]
+    for node in pair:
+        node.store.deploy(files[0], "steady")
+    chance = random.Random(rounds)
+    done = 0
+    for turn in range(rounds):
+        node, other = chance.sample(pair, 2)
+        name = f"f{chance.randrange(3)}"
+        command = chance.choice([("deploy", chance.choice(files), "--name", name)] * 4 +
+                                [("delete", name, "--yes"), ("rollback", name), ("gc", "--keep", "1"), ("env", "set", name, f"A={turn}")])  # fmt: skip
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            result = pool.submit(node.store, *command)
+            with contextlib.suppress(concurrent.futures.TimeoutError):
+                result.result(chance.uniform(0, 0.25))
+            node.daemon.popen.kill()
+            node.daemon.popen.wait()
+            done += result.result().status == 0
+        assert other.status("steady") == 200
+        node.daemon.close()
+        node.start()
+        assert node.status("steady") == 200
+        same(node, other)
+        for function in functions_of(node):
+            assert node.status(function) == other.status(function) == 200, (turn, command, function)
+    assert 0 < done < rounds
+    for node in pair:
+        node.stop()
+        report = node.store("verify")  # a record may tell of a change that was not made, as in a store alone
+        assert "lost" not in report.out and "damaged" not in report.out, report
+        report = node.store("verify", "--dry-run")
+        assert report.status == 0, report
 
 
 def test_gc_of_versions(pair, snapshot) -> None:
