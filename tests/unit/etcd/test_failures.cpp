@@ -74,7 +74,7 @@ Told follow(const Server& server, const Limits& limits = short_limits()) {
 }
 
 constexpr const char* kWatched = R"({"result":{"header":{"revision":"3"},"created":true}}
-{"result":{"header":{"revision":"3"},"events":[{"kv":{"key":"dC9h","create_revision":"3","mod_revision":"3","value":"dg=="}}]}}
+{"result":{"header":{"revision":"3"},"events":[{"kv":{"key":"dC9h","mod_revision":"3","value":"dg=="}}]}}
 {"result":{"header":{"revision":"9"}}}
 )";
 
