@@ -3,7 +3,8 @@
 #   scripts/setup.sh           to build and try kvmserver
 #   scripts/setup.sh --demo    also for what scripts/demo.sh builds and counts
 #   scripts/setup.sh --tests   also for the tests, the programs in functions/ and the benchmarks; packages of PyPI,
-#                              promtool, otlp-receiver, versitygw and axe-core go into build/ (KVMSERVER_BUILD names another folder)
+#                              promtool, otlp-receiver, versitygw, etcd and axe-core go into build/ (KVMSERVER_BUILD names
+#                              another folder)
 #   scripts/setup.sh --nightly also for what only scripts/nightly.sh tests
 set -euo pipefail
 
@@ -136,6 +137,23 @@ install_versitygw() {
         say "versitygw could not be built: the tests of chunks in S3 are skipped"
 }
 
+# etcd alone, out of Debian's package: installing etcd-server would start a service.
+install_etcd() {
+    local build folder fetch
+    build=${KVMSERVER_BUILD:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build}
+    [[ ! -x $build/etcd/usr/bin/etcd ]] || return 0
+    say "fetching etcd"
+    mkdir -p "$build/etcd/usr/bin"
+    folder=$(mktemp -d)
+    # Its own user, which apt-get takes as root, may not write there.
+    fetch=(apt-get -q -y -o APT::Sandbox::User=root download etcd-server)
+    if ! (cd "$folder" && { "${fetch[@]}" || { ((EUID == 0)) && apt-get -q -y update && "${fetch[@]}"; }; } >&2 &&
+        dpkg-deb -x etcd-server_*.deb . && mv usr/bin/etcd "$build/etcd/usr/bin/"); then
+        say "etcd could not be fetched: the tests of etcd are skipped"
+    fi
+    rm -rf "$folder"
+}
+
 # What tests/e2e/test_ui_access.py runs on the web page.
 axe_version=4.14.1
 install_axe() {
@@ -177,5 +195,6 @@ if ((with_tests)); then
     install_promtool
     install_otlp_receiver
     install_versitygw
+    install_etcd
     install_axe
 fi

@@ -33,17 +33,6 @@ const Json* find(const Json& object, const char* name) {
     return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
-// For a message: one line without control characters.
-std::string brief(std::string_view text) {
-    std::string out(text.substr(0, kLongestText));
-    for (char& c : out)
-        if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7f)
-            c = ' ';
-    while (out.ends_with(' '))
-        out.pop_back();
-    return out;
-}
-
 bool has(const std::string& text, std::string_view part) { return text.find(part) != text.npos; }
 
 } // namespace
@@ -144,6 +133,16 @@ std::string end_of_prefix(std::string prefix) {
         return std::string(1, '\0'); // of etcd's range_end: all keys from `key` on
     ++prefix.back();
     return prefix;
+}
+
+std::string brief(std::string_view text) {
+    std::string out(text.substr(0, kLongestText));
+    for (char& c : out)
+        if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7f)
+            c = ' ';
+    while (out.ends_with(' '))
+        out.pop_back();
+    return out;
 }
 
 bool ErrorReply::is_away() const {

@@ -39,8 +39,11 @@ std::string end_of_prefix(std::string prefix);
 
 // --- errors
 
+// The text of an error for a message: one short line of printable ASCII.
+std::string brief(std::string_view text);
+
 struct ErrorReply {
-    std::string text; // one short line
+    std::string text; // brief
     int code = 0;     // of gRPC; 0: none
     // What may pass: no leader, no answer of the others in time.
     bool is_away() const;

@@ -192,7 +192,7 @@ void Watch::Run::wait_a_while() {
 }
 
 Watch::Run::Next Watch::Run::take_error(const ErrorReply& error) {
-    // etcd 3.4 calls it "permission denied", too, if a token is no longer valid.
+    // Some versions of etcd say "permission denied", too, if a token is no longer valid.
     if (error.is_about_permission() && session_.has_credentials() && !logged_in_)
         return Next::log_in;
     if (error.is_about_permission())

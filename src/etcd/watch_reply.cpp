@@ -8,7 +8,15 @@ namespace kvmserver::etcd {
 namespace {
 
 constexpr long kStreamStatus = 200; // was sent before any error
-constexpr int kPermissionDeniedCode = 7;
+
+// Why etcd cancelled a watch: "rpc error: code = PermissionDenied desc = etcdserver: permission denied".
+ErrorReply reason_in(const Json& result) {
+    constexpr std::string_view kBefore = " desc = ";
+    const std::string reason = text_in(result, "cancel_reason");
+    const auto at = reason.find(kBefore);
+    const std::string text = brief(at == reason.npos ? reason : std::string_view(reason).substr(at + kBefore.size()));
+    return {text.empty() ? "etcd cancelled the watch" : text, 0};
+}
 
 Event event_in(const Json& json, const std::string& prefix) {
     Event event{entry_in(object_in(json, "kv"), prefix), false};
@@ -67,11 +75,8 @@ WatchReader::Line WatchReader::read(std::string_view line) {
     const Json& result = object_in(json, "result");
     if (flag_in(result, "canceled")) {
         out.compacted = number_in(result, "compact_revision") > 0;
-        const std::string reason = text_in(result, "cancel_reason");
-        const bool denied = reason.find("permission denied") != reason.npos;
         if (!out.compacted)
-            out.error = {denied ? "etcdserver: permission denied" : "etcd cancelled the watch",
-                         denied ? kPermissionDeniedCode : 0};
+            out.error = reason_in(result);
         return out;
     }
     if (flag_in(result, "created")) // its revision says nothing of what is yet to be told

@@ -24,8 +24,8 @@ def s3(folder):
 
 
 @pytest.fixture
-def etcd(folder):
-    with Etcd(folder / "etcd") as service:
+def etcd():
+    with Etcd() as service:
         yield service
 
 

@@ -26,7 +26,7 @@ namespace {
 constexpr std::chrono::seconds kPatience{60};
 
 std::string program() {
-    for (const char* build : {ETCD_BUILD, ETCD_SOURCE "/build"})
+    for (const char* build : {ETCD_BUILD, ETCD_BUILD "/..", ETCD_SOURCE "/build"})
         if (const std::string file = std::string(build) + "/etcd/usr/bin/etcd"; ::access(file.c_str(), X_OK) == 0)
             return file;
     return "";

@@ -74,7 +74,7 @@ Told follow(const Server& server, const Limits& limits = short_limits()) {
 }
 
 constexpr const char* kWatched = R"({"result":{"header":{"revision":"3"},"created":true}}
-{"result":{"header":{"revision":"3"},"events":[{"kv":{"key":"dC9h","create_revision":"3","mod_revision":"3","value":"dg=="}}]}}
+{"result":{"header":{"revision":"3"},"events":[{"kv":{"key":"dC9h","mod_revision":"3","value":"dg=="}}]}}
 {"result":{"header":{"revision":"9"}}}
 )";
 
@@ -92,7 +92,6 @@ TEST_CASE("a change is never sent twice, not even on a kept connection that brea
     CHECK(put_one(client).revision == 8);
     CHECK(maybe_done(client));
     CHECK(server.asked().size() == 2);
-    CHECK(server.connections() == 1);
 }
 
 TEST_CASE("a read is sent again when a kept connection breaks") {

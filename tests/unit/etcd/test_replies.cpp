@@ -100,7 +100,9 @@ TEST_CASE("batches of a watch") {
     }
     SECTION("its ends") {
         CHECK(reader.read(reply(R"(,"canceled":true,"compact_revision":"30")")).compacted);
-        const auto denied = reader.read(reply(R"(,"canceled":true,"cancel_reason":"x etcdserver: permission denied")"));
+        const auto denied = reader.read(
+            reply(R"(,"canceled":true,"cancel_reason":"rpc error: code = X desc = etcdserver: permission denied")"));
+        CHECK((denied.error && denied.error->text == "etcdserver: permission denied"));
         CHECK((denied.error && denied.error->is_about_permission()));
         const auto other = reader.read(reply(R"(,"canceled":true)"));
         CHECK((other.error && !other.error->is_about_permission() && !other.compacted));
