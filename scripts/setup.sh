@@ -3,7 +3,7 @@
 #   scripts/setup.sh           to build and try kvmserver
 #   scripts/setup.sh --demo    also for what scripts/demo.sh builds and counts
 #   scripts/setup.sh --tests   also for the tests, the programs in functions/ and the benchmarks; packages of PyPI,
-#                              promtool, otlp-receiver, versitygw, etcd and axe-core go into build/ (KVMSERVER_BUILD names
+#                              promtool, otlp-receiver, versitygw, etcd, haproxy and axe-core go into build/ (KVMSERVER_BUILD names
 #                              another folder)
 #   scripts/setup.sh --nightly also for what only scripts/nightly.sh tests
 set -euo pipefail
@@ -137,21 +137,23 @@ install_versitygw() {
         say "versitygw could not be built: the tests of chunks in S3 are skipped"
 }
 
-# etcd alone, out of Debian's package: installing etcd-server would start a service.
-install_etcd() {
-    local build folder fetch
-    build=${KVMSERVER_BUILD:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build}
-    [[ ! -x $build/etcd/usr/bin/etcd ]] || return 0
-    say "fetching etcd"
-    mkdir -p "$build/etcd/usr/bin"
-    folder=$(mktemp -d)
+# unpack FOLDER FILE WHAT PACKAGE...: Debian packages below build/FOLDER, without installing them: etcd-server and haproxy
+# would start a service. Nothing is done if FILE is there.
+unpack() {
+    local folder=${KVMSERVER_BUILD:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build}/$1 file=$2 what=$3 fetched fetch
+    shift 3
+    [[ ! -x $folder/$file ]] || return 0
+    say "fetching $1"
+    mkdir -p "$folder"
+    fetched=$(mktemp -d)
     # Its own user, which apt-get takes as root, may not write there.
-    fetch=(apt-get -q -y -o APT::Sandbox::User=root download etcd-server)
-    if ! (cd "$folder" && { "${fetch[@]}" || { ((EUID == 0)) && apt-get -q -y update && "${fetch[@]}"; }; } >&2 &&
-        dpkg-deb -x etcd-server_*.deb . && mv usr/bin/etcd "$build/etcd/usr/bin/"); then
-        say "etcd could not be fetched: the tests of etcd are skipped"
+    fetch=(apt-get -q -y -o APT::Sandbox::User=root download "$@")
+    if ! (cd "$fetched" && { "${fetch[@]}" || { ((EUID == 0)) && apt-get -q -y update && "${fetch[@]}"; }; } >&2 &&
+        for package in *.deb; do dpkg-deb -x "$package" "$folder" || exit 1; done); then
+        say "$1 could not be fetched: $what are skipped"
+        rm -f "${folder:?}/$file"
     fi
-    rm -rf "$folder"
+    rm -rf "$fetched"
 }
 
 # What tests/e2e/test_ui_access.py runs on the web page.
@@ -195,6 +197,8 @@ if ((with_tests)); then
     install_promtool
     install_otlp_receiver
     install_versitygw
-    install_etcd
+    unpack etcd usr/bin/etcd "tests of etcd and of clusters" etcd-server
+    unpack haproxy usr/sbin/haproxy "tests of clusters with a load balancer" haproxy liblua5.3-0 libopentracing-c-wrapper0 \
+        libopentracing1
     install_axe
 fi

@@ -1,9 +1,13 @@
 """serve --cluster: daemons with a store each and one index in etcd, their chunks in one bucket."""
 import concurrent.futures
 import contextlib
+import http.client
+import itertools
 import json
 import pathlib
 import random
+import threading
+import time
 
 import admin
 import bucket
@@ -11,6 +15,7 @@ import harness
 import pytest
 import serving
 from etcd import Etcd
+from haproxy import HAProxy
 from serving import Daemon, Store
 
 CONFLICT, UNREACHABLE = 5, 6
@@ -37,13 +42,15 @@ class Node:
         folder = cluster.folder / name
         folder.mkdir(exist_ok=True)
         self.store = Store(folder)
+        self.port, self.api = harness.free_port(), harness.free_port()  # kept when it starts again
         self.daemon: Daemon | None = None
 
     def options(self) -> list[str]:
         return ["--cluster", self.cluster.etcd.address, "--cluster-key", str(self.cluster.key), "--chunks", self.cluster.s3.url()]
 
     def start(self, *options: str) -> "Node":
-        self.daemon = Daemon(self.store, *self.options(), *options, env=bucket.ENVIRONMENT)
+        self.daemon = Daemon(self.store, *self.options(), "--admin", f"127.0.0.1:{self.api}", *options, port=self.port,
+                             env=bucket.ENVIRONMENT)  # fmt: skip
         return self
 
     def fails(self, *options: str) -> harness.Ended:
@@ -349,6 +356,94 @@ def test_gc_of_versions(pair, snapshot) -> None:
     assert freed["versions"] == 2, freed
     same(one, other)
     assert len(other.store.json("versions", "hello")["versions"]) == 1
+
+
+class Load:
+    """Clients that ask through the load balancer again and again, until close()."""
+
+    def __init__(self, port: int, names: list[str]) -> None:
+        self.port, self.names = port, names
+        self.good = 0
+        self.bad: list[str] = []
+        self.ends = threading.Event()
+        self.threads = [threading.Thread(target=self.run, args=(number,)) for number in range(4)]
+        for thread in self.threads:
+            thread.start()
+
+    def run(self, number: int) -> None:
+        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=harness.PATIENCE)
+        for turn in itertools.count(number):
+            if self.ends.is_set():
+                return
+            name = self.names[turn % len(self.names)]
+            try:
+                client.request("GET", "/count", headers={"Host": f"{name}.localhost"})
+                reply = client.getresponse()
+                said = f"{reply.status} {reply.read()}"
+            except (OSError, http.client.HTTPException) as error:
+                client.close()
+                said = repr(error)
+            if said == "200 b'1\\n'":
+                self.good += 1
+            else:
+                self.bad.append(said)
+
+    def more(self, seconds: float) -> None:
+        """So much more of it."""
+        end = time.monotonic() + seconds
+        before = self.good
+        harness.wait_until(lambda: time.monotonic() > end and self.good > before + 10, lambda: f"requests are answered; {self.bad[-3:]}",
+                           harness.PATIENCE + seconds)  # fmt: skip
+
+    def close(self) -> None:
+        self.ends.set()
+        for thread in self.threads:
+            thread.join()
+
+
+@pytest.mark.parametrize("away", [1, pytest.param(10, marks=pytest.mark.nightly)])
+def test_behind_a_load_balancer_nothing_is_lost(cluster, folder, snapshot, away: int) -> None:
+    """While a daemon is killed, another one is stopped, and etcd and S3 are away for some seconds."""
+    nodes = [cluster.node().start() for _ in range(3)]
+    names = [f"f{i}" for i in range(6)]
+    for number, name in enumerate(names):
+        nodes[number % 3].store.deploy(snapshot, name)
+    for node in nodes:
+        for name in names:
+            node.serves(name)
+    balancer = HAProxy(folder, [(node.port, node.api) for node in nodes])
+    with contextlib.closing(balancer):
+        load = Load(balancer.port, names)
+        with contextlib.closing(load):
+            load.more(away)
+            nodes[0].daemon.popen.kill()
+            nodes[0].daemon.popen.wait()
+            load.more(away)
+            nodes[0].daemon.close()
+            nodes[0].start()
+            killed = list(load.bad)
+            load.more(away)
+            nodes[1].stop()
+            load.more(away)
+            nodes[1].start()
+            load.more(away)
+            cluster.etcd.stop()
+            load.more(away)
+            cluster.etcd.start()
+            cluster.s3.stop()
+            load.more(away)
+            cluster.s3.start()
+            load.more(away)
+        # Those in flight on the killed daemon, which HAProxy asks again.
+        assert load.bad == killed and len(killed) <= len(load.threads), (len(load.bad), load.bad[:10], balancer.err[-2000:])
+    print(f"{load.good} requests, {len(load.bad)} in flight on the killed daemon failed")
+    nodes[2].store.deploy(snapshot, "after")
+    begin = time.monotonic()
+    for node in nodes:
+        node.serves("after")
+    print(f"served by all after {time.monotonic() - begin:.3f} s")
+    same(nodes[0], nodes[1])
+    same(nodes[0], nodes[2])
 
 
 def test_what_is_refused(cluster, snapshot, folder) -> None:
