@@ -20,7 +20,8 @@ constexpr std::chrono::seconds kPause{1}; // before a failure is tried again
 
 Follower::Follower(std::filesystem::path store, store::StoreOptions options, std::shared_ptr<ClusterIndex> index,
                    std::function<void(const std::string&)> note)
-    : path_(std::move(store)), options_(std::move(options)), index_(std::move(index)), note_(std::move(note)), watch_(index_->client()) {
+    : path_(std::move(store)), options_(std::move(options)), index_(std::move(index)), note_(std::move(note)),
+      watch_(index_->client()) {
     try {
         (void)copy();
     } catch (const std::exception& error) {

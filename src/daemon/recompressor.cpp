@@ -56,8 +56,8 @@ void keep(const Pressed& pressed, int file) {
 Recompressor::Recompressor(std::filesystem::path store, store::StoreOptions options, Examiner examiner,
                            Examinations& examinations, std::function<bool(const Digest&)> is_unused,
                            std::function<void(const std::string&)> note)
-    : path_(std::move(store)), options_(std::move(options)), examiner_(std::move(examiner)), examinations_(examinations),
-      is_unused_(std::move(is_unused)), note_(std::move(note)), pause_(kShortestPause) {}
+    : path_(std::move(store)), options_(std::move(options)), examiner_(std::move(examiner)),
+      examinations_(examinations), is_unused_(std::move(is_unused)), note_(std::move(note)), pause_(kShortestPause) {}
 
 Recompressor::~Recompressor() { stop(); }
 

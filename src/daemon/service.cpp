@@ -134,10 +134,11 @@ void log_line(const std::string& line) {
 
 Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd> tcp_sockets)
     : options_(std::move(options)), listening_(::fcntl(listening.get(), F_DUPFD_CLOEXEC, 0)), started_ms_(now_ms()),
-      ceilings_(read_ceilings(options_.ceilings)), store_(options_.store, {.bucket = options_.chunks, .shared = options_.cluster}),
-      logs_(options_.store / "logs"), measurements_(
-                                          store_.shared_folder(), [this] { return metrics_.snapshot(); },
-                                          [](const std::string& line) { log_line("kvmserver: " + line); }),
+      ceilings_(read_ceilings(options_.ceilings)),
+      store_(options_.store, {.bucket = options_.chunks, .shared = options_.cluster}), logs_(options_.store / "logs"),
+      measurements_(
+          store_.shared_folder(), [this] { return metrics_.snapshot(); },
+          [](const std::string& line) { log_line("kvmserver: " + line); }),
       access_log_(options_.access_log), traces_(exporter(options_.traces)),
       to_stderr_(logs_.follow(
           {},

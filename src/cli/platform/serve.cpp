@@ -272,13 +272,12 @@ struct Admin final : daemon::Companion {
     Admin(const std::filesystem::path& path, daemon::Control& control, const admin::ListenerOptions& options,
           const daemon::JailSettings& jail, std::shared_ptr<daemon::Examinations> examinations,
           const admin::UploadLimits& uploads, const store::StoreOptions& opened)
-        : store(path, opened), source(path, store),
-          api(source, {.control = &control,
-                       .executable = ops::kSelf,
-                       .jail = jail,
-                       .examinations = std::move(examinations),
-                       .version = version_number(),
-                       .uploads = uploads}),
+        : store(path, opened), source(path, store), api(source, {.control = &control,
+                                                                 .executable = ops::kSelf,
+                                                                 .jail = jail,
+                                                                 .examinations = std::move(examinations),
+                                                                 .version = version_number(),
+                                                                 .uploads = uploads}),
           listener(std::make_unique<admin::Listener>(api, options)) {
         try {
             store::remove_leftovers(store);

@@ -43,13 +43,13 @@ std::shared_ptr<cluster::ClusterIndex> cluster_index(const Invocation& invocatio
         return nullptr;
     }
     if (text_of(invocation, "chunks").empty())
-        throw UserError(ExitCode::usage, "--cluster needs --chunks: daemons of a cluster have their chunks in one bucket");
+        throw UserError(ExitCode::usage,
+                        "--cluster needs --chunks: daemons of a cluster have their chunks in one bucket");
     if (files.cluster_key.empty())
         throw UserError(ExitCode::usage, "--cluster needs --cluster-key FILE, the same for all daemons: openssl rand "
                                          "-hex 32 > FILE makes one");
     return std::make_shared<cluster::ClusterIndex>(
-        etcd::parse_address(url),
-        files.cluster.empty() ? etcd::Credentials{} : etcd::read_credentials(files.cluster),
+        etcd::parse_address(url), files.cluster.empty() ? etcd::Credentials{} : etcd::read_credentials(files.cluster),
         cluster::Seal::of_file("--cluster-key", files.cluster_key));
 }
 

@@ -18,8 +18,8 @@ struct SecretFiles {
 SecretFiles secret_files(const Invocation& invocation, const Context& context);
 
 // Sets options.chunks and options.cluster, and makes the store a part of the cluster if it is new there. Throws
-// UserError for the options, and if bucket or index are not this store's; prints a line if they are not reached but what
-// the disk has can be served.
+// UserError for the options, and if bucket or index are not this store's; prints a line if they are not reached but
+// what the disk has can be served.
 void open_shared(const Invocation& invocation, const SecretFiles& files, daemon::ServeOptions& options);
 
 } // namespace kvmserver::cli

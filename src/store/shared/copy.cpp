@@ -164,9 +164,10 @@ void put_versions(Database& database, std::int64_t id, const std::vector<SharedV
             continue;
         // What was to be compressed or warmed up here has been replaced, so that is over.
         database
-            .prepare("UPDATE version SET snapshot = (SELECT id FROM snapshot WHERE digest = ?1), manifest = ?2, created "
-                     "= ?3, state = ?4, tenant = ?5, ceilings = ?6, compress_later = compress_later * ?7, warms_until "
-                     "= warms_until * ?7 WHERE function = ?8 AND number = ?9")
+            .prepare(
+                "UPDATE version SET snapshot = (SELECT id FROM snapshot WHERE digest = ?1), manifest = ?2, created "
+                "= ?3, state = ?4, tenant = ?5, ceilings = ?6, compress_later = compress_later * ?7, warms_until "
+                "= warms_until * ?7 WHERE function = ?8 AND number = ?9")
             .bind(record.snapshot)
             .bind(record.manifest)
             .bind(record.created)
@@ -232,8 +233,7 @@ void put_tokens(Database& database, std::vector<TokenRow>& tokens) {
     while (rows.step())
         known.emplace(rows.digest(0),
                       Known{rows.integer(1), rows.is_null(2) ? std::nullopt : std::optional(rows.integer(2))});
-    std::int64_t next =
-        database.number("SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'token'), 0)");
+    std::int64_t next = database.number("SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'token'), 0)");
     database.execute("DELETE FROM token");
     for (TokenRow& token : tokens) {
         const auto here = known.find(token.hash);

@@ -10,7 +10,8 @@
 
 namespace kvmserver::store {
 
-// Does nothing if the store has this state or a newer one. Routes and keys that this version does not know are left out.
+// Does nothing if the store has this state or a newer one. Routes and keys that this version does not know are left
+// out.
 void copy_entry(Store& store, const SharedEntry& entry);
 void copy_deletion(Store& store, const std::string& key, std::int64_t revision);
 

@@ -9,9 +9,9 @@ namespace kvmserver::store {
 namespace {
 
 Json to_json(const Event& event) {
-    Json json{{"time", event.time},       {"token", event.author.token}, {"author", event.author.name},
-              {"action", event.action},   {"subject", event.subject},    {"tenant", event.author.tenant},
-              {"change", event.change},   {"message", event.message}};
+    Json json{{"time", event.time},     {"token", event.author.token}, {"author", event.author.name},
+              {"action", event.action}, {"subject", event.subject},    {"tenant", event.author.tenant},
+              {"change", event.change}, {"message", event.message}};
     if (event.bytes)
         json["bytes"] = *event.bytes;
     if (event.new_bytes)
@@ -74,9 +74,8 @@ std::string to_text(const SharedFunction& function) {
         versions.push_back({{"record", to_record(version.record)}, {"pieces", version.pieces.hex()}});
     for (const Event& event : function.events)
         events.push_back(to_json(event));
-    return Json{{"function", to_record(function.record)},
-                {"versions", std::move(versions)},
-                {"events", std::move(events)}}
+    return Json{
+        {"function", to_record(function.record)}, {"versions", std::move(versions)}, {"events", std::move(events)}}
         .dump();
 }
 

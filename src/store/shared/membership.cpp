@@ -21,8 +21,7 @@ std::optional<Membership> membership_of(const Folder& folder) {
 }
 
 void set_membership(Folder& folder, const Membership& membership) {
-    folder.put(kCluster,
-               seal_record("cluster", Json{{"id", membership.id}, {"address", membership.address}}.dump()));
+    folder.put(kCluster, seal_record("cluster", Json{{"id", membership.id}, {"address", membership.address}}.dump()));
     folder.sync_folder(".");
 }
 
@@ -30,8 +29,9 @@ void require_index_of_cluster(const Store& store) {
     if (store.shared() || !store.folder().size_of(kCluster))
         return;
     const auto membership = membership_of(store.folder());
-    throw Conflict(fmt::format("{}: the store belongs to the cluster of {}: make changes through its daemon, by --remote",
-                               store.folder().full(kCluster), membership ? membership->address : ""));
+    throw Conflict(
+        fmt::format("{}: the store belongs to the cluster of {}: make changes through its daemon, by --remote",
+                    store.folder().full(kCluster), membership ? membership->address : ""));
 }
 
 } // namespace kvmserver::store

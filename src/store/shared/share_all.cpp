@@ -54,9 +54,10 @@ void share_function(Store& store, const std::string& name) {
         const FunctionRecord here = load_function(*store.index(), id);
         const FunctionRecord theirs = shared_function_from_text(there->value).record;
         if (theirs.tag != here.tag)
-            throw Conflict(fmt::format("function {} is in this store and another one of this name in the cluster: delete "
-                                       "one of them before this daemon joins",
-                                       name));
+            throw Conflict(
+                fmt::format("function {} is in this store and another one of this name in the cluster: delete "
+                            "one of them before this daemon joins",
+                            name));
         if (theirs.revision >= here.revision)
             return copy_entry(store, *there);
         auto index = store.index();

@@ -16,8 +16,8 @@ struct SharedEntry {
 
 struct SharedCondition {
     std::string key;
-    std::int64_t revision = 0;                // of its entry; 0: there is none
-    std::optional<std::string> value = {};    // instead: its value, which has no secrets (see is_plain())
+    std::int64_t revision = 0;             // of its entry; 0: there is none
+    std::optional<std::string> value = {}; // instead: its value, which has no secrets (see is_plain())
 };
 
 struct SharedChange {

@@ -220,7 +220,10 @@ TEST_CASE("a lost index is made anew, and what was deleted meanwhile is gone") {
     Pair pair;
     deploy(pair.one, "stays", 1);
     deploy(pair.one, "goes", 2);
-    { Store third(pair.folder / "third", pair.options()); copy_all(third); }
+    {
+        Store third(pair.folder / "third", pair.options());
+        copy_all(third);
+    }
     Functions(pair.one).remove("goes");
     Functions(pair.one).set_env("stays", "COLOUR", "red");
     for (const char* const lost : {"index.db", "index.db-wal", "index.db-shm"})
