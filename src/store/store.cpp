@@ -41,4 +41,10 @@ Store::Store(const std::filesystem::path& path, const StoreOptions& options)
 
 std::int64_t Store::data_version() { return index()->number("PRAGMA data_version"); }
 
+void Store::require_readable() {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock)
+        (void)database_->number("PRAGMA data_version");
+}
+
 } // namespace kvmserver::store

@@ -50,6 +50,9 @@ public:
     const Findings& notes() const { return notes_; }
     // Changes whenever another connection has changed the index (SQLite's data_version).
     std::int64_t data_version();
+    // Throws as the index does that cannot be read. Does not wait for a change that is under way in this process, which
+    // reads it.
+    void require_readable();
 
     // --- for the other files of this folder
 

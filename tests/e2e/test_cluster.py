@@ -225,6 +225,23 @@ def test_while_etcd_is_away(cluster, pair, snapshot) -> None:
     assert "is followed again" in other.daemon.err
 
 
+def test_an_etcd_that_hangs_holds_up_changes_only(cluster, pair, snapshot) -> None:
+    one, _ = pair
+    one.store.deploy(snapshot, "hello")
+    cluster.etcd.pause()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        refused = pool.submit(one.store, "delete", "hello", "--yes")
+        answers = 0
+        while not refused.done():
+            assert one.request("GET", "/readyz")[0] == 200
+            assert one.status("hello") == 200
+            answers += 1
+        assert refused.result().status == UNREACHABLE, refused.result()
+    assert answers > 10
+    cluster.etcd.resume()
+    harness.wait_until(lambda: one.store("delete", "hello", "--yes").status == 0, "it can be deleted")
+
+
 def test_a_daemon_that_was_away_catches_up(pair, snapshot) -> None:
     one, other = pair
     for name in ("goes", "stays", "changes"):
