@@ -55,7 +55,7 @@ int free_port() {
 
 Limits short_limits() {
     using std::chrono::milliseconds;
-    return {.connect = milliseconds(1000), .request = milliseconds(1000), .watch_check = milliseconds(200)};
+    return {.connect = milliseconds(1000), .request = milliseconds(2000), .watch_check = milliseconds(200)};
 }
 
 bool comes_true(const std::function<bool()>& condition) {
