@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -43,6 +44,11 @@ auto ClusterIndex::try_to(const Action& action) {
                                                           "repeat it"
                                                 : away_);
     } catch (const etcd::Refused& error) {
+        const std::string_view what = error.what();
+        if (what.find("too large") != what.npos || what.find("too many operations") != what.npos)
+            throw store::Conflict(fmt::format("{}; a function's versions or routes are too many for it: remove old "
+                                              "versions with `kvmserver gc --keep N`, or some routes",
+                                              what));
         throw store::IndexAway(error.what());
     }
 }

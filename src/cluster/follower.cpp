@@ -70,7 +70,7 @@ bool Follower::copy() {
 
 void Follower::take(const etcd::Batch& batch) {
     for (const etcd::Event& event : batch.events) {
-        if (store::is_plain(event.entry.key))
+        if (!store::is_copied(event.entry.key))
             continue;
         if (event.deleted)
             store::copy_deletion(*store_, event.entry.key, event.entry.changed);

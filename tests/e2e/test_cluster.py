@@ -181,6 +181,16 @@ def test_a_route_belongs_to_one_function(pair, snapshot) -> None:
     same(one, other)
 
 
+def test_more_routes_than_etcd_takes_in_one_change(pair, snapshot) -> None:
+    one, other = pair
+    many = [word for i in range(130) for word in ("--route", f"r{i}.example")]
+    refused = one.store("deploy", snapshot, "--name", "many", *many)
+    assert refused.status == CONFLICT and "routes are too many for it" in refused.err, refused
+    assert functions_of(one) == []
+    one.store.deploy(snapshot, "many", *many[:200])
+    same(one, other)
+
+
 def test_deploys_of_one_function_at_once(pair, snapshot) -> None:
     """Each of them wins or is told of a conflict: no version is lost, none comes twice."""
     one, other = pair

@@ -307,7 +307,7 @@ CopiedAll copy_all(Store& store) {
     CopiedAll result;
     auto here_now = all_copied(*store.index()); // before list(): what is made meanwhile has a later revision
     result.revision = store.shared()->list([&](const SharedEntry& entry) {
-        if (entry.key == kSharedSettings || entry.key.starts_with(kSharedFunctions))
+        if (is_copied(entry.key))
             there.emplace(entry.key, entry.revision);
     });
     const auto newest = std::ranges::max_element(here_now, {}, [](const auto& one) { return one.second.revision; });

@@ -49,6 +49,8 @@ std::string shared_key(const Route& route) { return fmt::format("{}{}", kSharedR
 
 bool is_plain(std::string_view key) { return key.starts_with(kSharedRoutes); }
 
+bool is_copied(std::string_view key) { return key == kSharedSettings || key.starts_with(kSharedFunctions); }
+
 Digest digest_of_pieces(const SnapshotRecord& snapshot) {
     Sha256 sum;
     for (const ChunkRef& piece : snapshot.pieces) {

@@ -24,6 +24,8 @@ std::string shared_key(std::string_view function);
 std::string shared_key(const Route& route);
 // Whether the entry's value is no secret: others may compare it.
 bool is_plain(std::string_view key);
+// Whether stores copy it. Later versions may have entries that this one does not know.
+bool is_copied(std::string_view key);
 
 struct SharedVersion {
     VersionRecord record;
