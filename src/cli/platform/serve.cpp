@@ -183,8 +183,7 @@ constexpr OptionSpec kServeOptions[] = {
      .kind = Kind::text,
      .group = "Options",
      .value = "URL",
-     .help = "share the index with other daemons: etcd://HOST:PORT[,HOST:PORT...][/PREFIX][?tls=yes][&ca=FILE]; "
-             "needs --chunks"},
+     .help = "share functions with other daemons, by etcd://HOST:PORT[,...][/PREFIX][?tls=yes]; needs --chunks"},
     {.name = "cluster-key",
      .kind = Kind::text,
      .group = "Options",
