@@ -3,7 +3,8 @@
 #   scripts/setup.sh           to build and try kvmserver
 #   scripts/setup.sh --demo    also for what scripts/demo.sh builds and counts
 #   scripts/setup.sh --tests   also for the tests, the programs in functions/ and the benchmarks; packages of PyPI,
-#                              promtool, otlp-receiver, versitygw and axe-core go into build/ (KVMSERVER_BUILD names another folder)
+#                              promtool, otlp-receiver, versitygw, etcd, haproxy and axe-core go into build/ (KVMSERVER_BUILD names
+#                              another folder)
 #   scripts/setup.sh --nightly also for what only scripts/nightly.sh tests
 set -euo pipefail
 
@@ -136,6 +137,25 @@ install_versitygw() {
         say "versitygw could not be built: the tests of chunks in S3 are skipped"
 }
 
+# unpack FOLDER FILE WHAT PACKAGE...: Debian packages below build/FOLDER, without installing them: etcd-server and haproxy
+# would start a service. Nothing is done if FILE is there.
+unpack() {
+    local folder=${KVMSERVER_BUILD:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build}/$1 file=$2 what=$3 fetched fetch
+    shift 3
+    [[ ! -x $folder/$file ]] || return 0
+    say "fetching $1"
+    mkdir -p "$folder"
+    fetched=$(mktemp -d)
+    # Its own user, which apt-get takes as root, may not write there.
+    fetch=(apt-get -q -y -o APT::Sandbox::User=root download "$@")
+    if ! (cd "$fetched" && { "${fetch[@]}" || { ((EUID == 0)) && apt-get -q -y update && "${fetch[@]}"; }; } >&2 &&
+        for package in *.deb; do dpkg-deb -x "$package" "$folder" || exit 1; done); then
+        say "$1 could not be fetched: $what are skipped"
+        rm -f "${folder:?}/$file"
+    fi
+    rm -rf "$fetched"
+}
+
 # What tests/e2e/test_ui_access.py runs on the web page.
 axe_version=4.14.1
 install_axe() {
@@ -177,5 +197,8 @@ if ((with_tests)); then
     install_promtool
     install_otlp_receiver
     install_versitygw
+    unpack etcd usr/bin/etcd "tests of etcd and of clusters" etcd-server
+    unpack haproxy usr/sbin/haproxy "tests of clusters with a load balancer" haproxy liblua5.3-0 libopentracing-c-wrapper0 \
+        libopentracing1
     install_axe
 fi

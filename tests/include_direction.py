@@ -39,11 +39,13 @@ MAY_INCLUDE = {
                    "src/event_loop", "src/setup", "src/capture"],  # serving from machines
     "src/tracing": ["src/common", "tinykvm/base", "src/http"],  # requests as spans, for a collector
     "src/objects": ["src/common", "tinykvm/base"],  # a client of S3: it knows objects, not snapshots
+    "src/etcd": ["src/common", "tinykvm/base"],  # a client of etcd: it knows keys and values
+    "src/cluster": ["src/common", "tinykvm/base", "src/store", "src/etcd"],  # a store's part in a cluster
     "src/ops": ["src/common", "tinykvm/base", "src/snapshot", "src/store"],  # what commands and API do alike
-    "src/daemon": ["src/common", "tinykvm/base", "src/ceilings", "src/store", "src/request", "src/http", "src/protocol", "src/jail", "src/tracing", "src/objects"],
+    "src/daemon": ["src/common", "tinykvm/base", "src/ceilings", "src/store", "src/request", "src/http", "src/protocol", "src/jail", "src/tracing", "src/objects", "src/cluster"],
     "src/admin": ["src/common", "tinykvm/base", "src/ceilings", "src/store", "src/request", "src/http", "src/ops", "src/daemon", "src/remote"],
     "src/remote": ["src/common", "tinykvm/base", "src/store", "src/http", "src/ops"],
-    "src/cli": ["src/common", "tinykvm", "src/ceilings", "src/snapshot", "src/store", "src/event_loop", "src/setup", "src/capture", "src/runner", "src/http", "src/jail", "src/ops", "src/daemon", "src/admin", "src/remote", "src/tracing", "src/objects"],
+    "src/cli": ["src/common", "tinykvm", "src/ceilings", "src/snapshot", "src/store", "src/event_loop", "src/setup", "src/capture", "src/runner", "src/http", "src/jail", "src/ops", "src/daemon", "src/admin", "src/remote", "src/tracing", "src/objects", "src/cluster", "src/etcd"],
 }
 # Single files beyond that. The guest kernel is a world of its own: others know its contract only (tinykvm/abi), and the
 # machine also the bytes to load.
@@ -55,7 +57,7 @@ ALSO = {
     "src/snapshot/json_text.hpp": ["src/admin"],  # JSON in bounded memory
     "tinykvm/linux/permissions.hpp": ["src/daemon", "src/jail"],  # of these
     "src/store/functions/tenant.hpp": ["src/ceilings"],  # whose a function is, by its name
-    "src/remote/curl.hpp": ["src/tracing", "src/objects"],  # libcurl, loaded at run time
+    "src/remote/curl.hpp": ["src/tracing", "src/objects", "src/etcd"],  # libcurl, loaded at run time
     "tinykvm/guest/embed.hpp": ["tinykvm/machine"],
     "tinykvm/base/chacha20.hpp": ["tinykvm/guest"],
     "include/kvmserver/entropy.h": ["src/unique"],  # for programs

@@ -36,7 +36,7 @@ std::string store_problem(StoreSource& source) {
         store::Store* store = source.get();
         if (!store)
             return "there is none";
-        store->data_version();
+        store->require_readable();
         return "";
     } catch (const std::exception& error) {
         return error.what();

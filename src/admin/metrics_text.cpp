@@ -187,6 +187,12 @@ void states(Text& text, const Scrape& scrape) {
         text.family("chunk_store_failures_total", "counter", "Requests to it that failed, each after some tries.");
         text.sample("", scrape.metrics.chunks->failures);
     }
+    if (scrape.metrics.cluster) {
+        text.family("cluster_followed", "gauge", "1: what other daemons of the cluster change comes here at once.");
+        text.sample("", std::uint64_t{scrape.metrics.cluster->followed});
+        text.family("cluster_revision", "gauge", "Revision of the cluster's index up to which all is copied here.");
+        text.sample("", static_cast<std::uint64_t>(scrape.metrics.cluster->revision));
+    }
     if (scrape.metrics.certificate_expiry || !scrape.metrics.certificate_expiries.empty())
         text.family("certificate_expiry_time_seconds", "gauge", "When the certificate expires, since 1970.");
     if (scrape.metrics.certificate_expiry)

@@ -146,7 +146,7 @@ private:
         if (endpoint.of == Of::function || endpoint.of == Of::store)
             add({"wrong-prefix"});
         if (endpoint.method != "GET" && endpoint.method != "HEAD")
-            add({"too-large", "disk-full"});
+            add({"too-large", "disk-full", "cluster-away"});
         for (const std::string_view code : names_in(endpoint.interface.problems)) {
             if (std::ranges::find(problem_codes(), code, &ProblemCode::code) == problem_codes().end())
                 throw std::logic_error(fmt::format("openapi: there is no code \"{}\"", code));

@@ -69,6 +69,9 @@ ProblemReply problem_of(std::exception_ptr error, const std::string& request_id)
     } catch (const store::ChunksAway& e) {
         kind = {503, "chunks-away", "try again when the service of --chunks is reached"};
         detail = e.what();
+    } catch (const store::IndexAway& e) {
+        kind = {503, "cluster-away", "what is deployed is served; try again when the service of --cluster is reached"};
+        detail = e.what();
     } catch (const store::DigestMismatch& e) {
         kind = {422, "digest-mismatch", "begin a new upload"};
         detail = e.what();

@@ -38,6 +38,7 @@ constexpr ProblemCode kCodes[] = {
     {"worker-died", 502, "the function's process ended during the request"},
     {"busy", 503, "too many requests of this kind at once"},
     {"chunks-away", 503, "the bucket with the chunks of snapshots cannot be reached"},
+    {"cluster-away", 503, "the index of the cluster cannot be reached, so nothing can be changed"},
     {"function-failing", 503, "the function's process ends again and again"},
     {"no-kvm", 503, "the server cannot use KVM"},
     {"no-socket", 503, "the server has no socket left"},

@@ -23,7 +23,8 @@ void gc(Call& call) {
     if (!how.dry_run)
         call.api.changed();
     json reply = ops::gc_json(result, how.dry_run);
-    if (call.store().bucket())
+    // In a cluster another daemon may be about to name them.
+    if (call.store().bucket() && !call.store().shared())
         reply["objects"] = store::collect_bucket(call.store(), how.dry_run);
     call.reply(200, reply);
 }

@@ -17,7 +17,8 @@ using tinykvm::ExitCode;
 using tinykvm::UserError;
 
 constexpr const char* kMarker = "kvmserver-store";
-constexpr std::string_view kBelow = "chunks/";
+constexpr std::string_view kBelow = "chunks/", kRecords = "snapshots/";
+constexpr std::uint64_t kMaxRecord = 64 << 20;
 constexpr std::chrono::seconds kAway{1};
 
 std::string key_of(const Digest& chunk) {
@@ -25,12 +26,22 @@ std::string key_of(const Digest& chunk) {
     return fmt::format("{}{}/{}", kBelow, hex.substr(0, 2), hex);
 }
 
+std::string record_key(const Digest& snapshot) {
+    const std::string hex = snapshot.hex();
+    return fmt::format("{}{}/{}.json", kRecords, hex.substr(0, 2), hex);
+}
+
+std::string text_of(const std::vector<std::byte>& bytes) {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
 } // namespace
 
-ChunkStore::ChunkStore(objects::Address address, objects::Credentials credentials, std::filesystem::path store)
-    : bucket_(std::move(address), std::move(credentials)), store_(std::move(store)) {}
+ChunkStore::ChunkStore(objects::Address address, objects::Credentials credentials, std::filesystem::path store,
+                       std::string cluster)
+    : bucket_(std::move(address), std::move(credentials)), store_(std::move(store)), cluster_(std::move(cluster)) {}
 
 template <class Action>
 auto ChunkStore::try_to(const Action& action) {
@@ -60,8 +71,8 @@ void ChunkStore::claim() {
     const std::optional<std::string> ours = store::bucket_owner(folder);
     constexpr std::uint64_t kMaxMarker = 4096;
     const auto theirs = try_to([&] { return bucket_.get(kMarker, kMaxMarker); });
-    const std::string id = ours.value_or(random_hex(16));
-    if (theirs && (!ours || std::string(reinterpret_cast<const char*>(theirs->data()), theirs->size()) != *ours))
+    const std::string id = ours.value_or(cluster_.empty() ? random_hex(16) : cluster_);
+    if (theirs && ((!ours && cluster_.empty()) || text_of(*theirs) != id))
         throw UserError(ExitCode::conflict,
                         fmt::format("--chunks: {} belongs to another store: choose another prefix", text()));
     if (!theirs && ours)
@@ -70,7 +81,8 @@ void ChunkStore::claim() {
                                     "that, or copy its objects to this one",
                                     text()));
     if (!ours) {
-        try_to([&] { bucket_.put(kMarker, bytes_of(id)); });
+        if (!theirs)
+            try_to([&] { bucket_.put(kMarker, bytes_of(id)); });
         const store::FileLock naming = store::FileLock::shared(folder, store::kSweepLock);
         store::set_bucket_owner(folder, id); // now the marker is there
     }
@@ -93,6 +105,22 @@ std::optional<std::vector<std::byte>> ChunkStore::get(const Digest& chunk, std::
     auto bytes = try_to([&] { return bucket_.get(key_of(chunk), length); });
     fetched_ += bytes ? bytes->size() : 0;
     return bytes;
+}
+
+bool ChunkStore::has_record(const Digest& snapshot) {
+    claim();
+    return try_to([&] { return bucket_.size_of(record_key(snapshot)).has_value(); });
+}
+
+void ChunkStore::put_record(const Digest& snapshot, const std::string& record) {
+    claim();
+    try_to([&] { bucket_.put(record_key(snapshot), bytes_of(record)); });
+}
+
+std::optional<std::string> ChunkStore::get_record(const Digest& snapshot) {
+    claim();
+    const auto bytes = try_to([&] { return bucket_.get(record_key(snapshot), kMaxRecord); });
+    return bytes ? std::optional(text_of(*bytes)) : std::nullopt;
 }
 
 void ChunkStore::list(const std::function<void(const Digest& chunk)>& take) {

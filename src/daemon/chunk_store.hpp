@@ -17,7 +17,9 @@ namespace kvmserver::daemon {
 // away.
 class ChunkStore final : public store::ChunkBucket {
 public:
-    ChunkStore(objects::Address address, objects::Credentials credentials, std::filesystem::path store);
+    // `cluster`: id of the cluster to which the store belongs, and so its prefix; "": none.
+    ChunkStore(objects::Address address, objects::Credentials credentials, std::filesystem::path store,
+               std::string cluster = {});
 
     // Makes sure that the prefix belongs to this store; one that belongs to none is marked. Other functions do so
     // first. Throws UserError (conflict), ChunksAway.
@@ -25,6 +27,9 @@ public:
     bool has(const Digest& chunk, std::uint64_t length) override;
     void put(const Digest& chunk, std::span<const std::byte> bytes) override;
     std::optional<std::vector<std::byte>> get(const Digest& chunk, std::uint64_t length) override;
+    bool has_record(const Digest& snapshot) override;
+    void put_record(const Digest& snapshot, const std::string& record) override;
+    std::optional<std::string> get_record(const Digest& snapshot) override;
     void list(const std::function<void(const Digest& chunk)>& take) override;
     void remove(const Digest& chunk) override;
     std::string name_of(const Digest& chunk) const override;
@@ -38,6 +43,7 @@ private:
     auto try_to(const Action& action);
     objects::Bucket bucket_;
     const std::filesystem::path store_;
+    const std::string cluster_;
     std::mutex claim_mutex_;
     bool claimed_ = false; // guarded by claim_mutex_
     std::mutex away_mutex_;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "src/cluster/cluster_index.hpp"
 #include "src/daemon/chunk_store.hpp"
 #include "src/daemon/control.hpp"
 #include "src/daemon/jail_plans.hpp"
@@ -48,15 +49,16 @@ struct ServeOptions {
     std::string access_log;           // "": none, "-": stdout, else a file
     unsigned threads = 1;             // of the HTTP front
     JailSettings jail;
-    std::shared_ptr<Examinations> examinations; // never null
-    std::uint64_t max_connections = 0;          // 0: as many as the limit of open files allows
-    std::uint64_t max_per_client = 0;           // of these; 0: half of them, and no limit for clients of this host
-    std::uint64_t min_rate = 32;                // bytes per second; slower clients are cut off; 0: no limit
-    std::filesystem::path ceilings;             // the ceilings file; "": none
-    std::optional<TraceOptions> traces;         // nothing: requests are not traced
-    bool share_across_tenants = false;          // whether different tenants' equal pages share memory
-    std::shared_ptr<ChunkStore> chunks;         // null: chunks are on the disk only
-    std::uint64_t chunk_cache_bytes = 0;        // with chunks: that the disk keeps; 0: no limit
+    std::shared_ptr<Examinations> examinations;     // never null
+    std::uint64_t max_connections = 0;              // 0: as many as the limit of open files allows
+    std::uint64_t max_per_client = 0;               // of these; 0: half of them, and no limit for clients of this host
+    std::uint64_t min_rate = 32;                    // bytes per second; slower clients are cut off; 0: no limit
+    std::filesystem::path ceilings;                 // the ceilings file; "": none
+    std::optional<TraceOptions> traces;             // nothing: requests are not traced
+    bool share_across_tenants = false;              // whether different tenants' equal pages share memory
+    std::shared_ptr<ChunkStore> chunks;             // null: chunks are on the disk only
+    std::shared_ptr<cluster::ClusterIndex> cluster; // null: the store is alone
+    std::uint64_t chunk_cache_bytes = 0;            // with chunks: that the disk keeps; 0: no limit
     // Called when all is ready, before that is announced. The result lives until the daemon no longer takes requests.
     std::function<std::unique_ptr<Companion>(Control&)> beside;
 };

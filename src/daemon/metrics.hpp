@@ -48,12 +48,19 @@ struct ChunkCounts {
     std::uint64_t failures = 0;          // requests, each after some tries
 };
 
+// Of the index of `serve --cluster`.
+struct ClusterState {
+    bool followed = false;     // what other daemons change comes at once
+    std::int64_t revision = 0; // up to which all is copied
+};
+
 struct MetricsSnapshot {
     std::map<std::pair<std::string, std::uint64_t>, VersionMetrics> versions; // by function and version
     std::uint64_t in_flight = 0, connections = 0, open_connections = 0;       // of the public listener
     std::uint64_t open_tcp_connections = 0;                                   // of TCP functions
     std::uint64_t started_ms = 0;                                             // when the daemon started, since 1970
     std::optional<tracing::SpanCounts> spans;                                 // nothing: requests are not traced
+    std::optional<ClusterState> cluster;                                      // nothing: the store is in none
     std::optional<ChunkCounts> chunks;                                        // nothing: there is no bucket
     // Of the public listener, seconds since 1970: of the files (nothing: there are none), and of the store, by name.
     std::optional<std::int64_t> certificate_expiry;

@@ -53,11 +53,11 @@ void keep(const Pressed& pressed, int file) {
 
 } // namespace
 
-Recompressor::Recompressor(std::filesystem::path store, std::shared_ptr<store::ChunkBucket> bucket, Examiner examiner,
+Recompressor::Recompressor(std::filesystem::path store, store::StoreOptions options, Examiner examiner,
                            Examinations& examinations, std::function<bool(const Digest&)> is_unused,
                            std::function<void(const std::string&)> note)
-    : path_(std::move(store)), bucket_(std::move(bucket)), examiner_(std::move(examiner)), examinations_(examinations),
-      is_unused_(std::move(is_unused)), note_(std::move(note)), pause_(kShortestPause) {}
+    : path_(std::move(store)), options_(std::move(options)), examiner_(std::move(examiner)),
+      examinations_(examinations), is_unused_(std::move(is_unused)), note_(std::move(note)), pause_(kShortestPause) {}
 
 Recompressor::~Recompressor() { stop(); }
 
@@ -113,7 +113,7 @@ bool Recompressor::wait() {
 
 void Recompressor::loop() {
     try {
-        store::Store store(path_, {.bucket = bucket_}); // a connection of its own: the daemon's notices the changes
+        store::Store store(path_, options_); // a connection of its own: the daemon's notices the changes
         std::string said;
         while (wait()) {
             try {

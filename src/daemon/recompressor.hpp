@@ -25,7 +25,7 @@ public:
     // `note` gets a line about each snapshot that stays as it is because of an error, on this object's thread.
     // `is_unused` is asked on that thread, too, whether nothing will be restored from a snapshot that no version has
     // any more; it may throw. `examinations` outlives this object.
-    Recompressor(std::filesystem::path store, std::shared_ptr<store::ChunkBucket> bucket, Examiner examiner,
+    Recompressor(std::filesystem::path store, store::StoreOptions options, Examiner examiner,
                  Examinations& examinations, std::function<bool(const Digest&)> is_unused,
                  std::function<void(const std::string&)> note);
     ~Recompressor();
@@ -48,7 +48,7 @@ private:
     bool stopped();
 
     const std::filesystem::path path_;
-    const std::shared_ptr<store::ChunkBucket> bucket_;
+    const store::StoreOptions options_;
     const Examiner examiner_;
     Examinations& examinations_;
     const std::function<bool(const Digest&)> is_unused_;

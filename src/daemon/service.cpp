@@ -134,10 +134,11 @@ void log_line(const std::string& line) {
 
 Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd> tcp_sockets)
     : options_(std::move(options)), listening_(::fcntl(listening.get(), F_DUPFD_CLOEXEC, 0)), started_ms_(now_ms()),
-      ceilings_(read_ceilings(options_.ceilings)), store_(options_.store, {.bucket = options_.chunks}),
-      logs_(options_.store / "logs"), measurements_(
-                                          store_.shared_folder(), [this] { return metrics_.snapshot(); },
-                                          [](const std::string& line) { log_line("kvmserver: " + line); }),
+      ceilings_(read_ceilings(options_.ceilings)),
+      store_(options_.store, {.bucket = options_.chunks, .shared = options_.cluster}), logs_(options_.store / "logs"),
+      measurements_(
+          store_.shared_folder(), [this] { return metrics_.snapshot(); },
+          [](const std::string& line) { log_line("kvmserver: " + line); }),
       access_log_(options_.access_log), traces_(exporter(options_.traces)),
       to_stderr_(logs_.follow(
           {},
@@ -158,7 +159,8 @@ Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd>
             [this](const std::string& function) { return table_.named(function); }},
            {[this](const TcpRecord& record) { finished(record); }, [this](http::Refusal why) { refused(why); }}),
       recompressor_(
-          options_.store, options_.chunks, {.mode = options_.jail.mode}, *options_.examinations,
+          options_.store, {.bucket = options_.chunks, .shared = options_.cluster}, {.mode = options_.jail.mode},
+          *options_.examinations,
           [this](const Digest& snapshot) {
               read_table(false); // it may still name the snapshot
               return !pool_.starts_from(snapshot);
@@ -167,6 +169,10 @@ Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd>
     if (options_.chunks)
         chunk_keeper_ = std::make_unique<ChunkKeeper>(options_.store, options_.chunks, options_.chunk_cache_bytes,
                                                       [](const std::string& line) { log_line("kvmserver: " + line); });
+    if (options_.cluster)
+        follower_ = std::make_unique<cluster::Follower>(
+            options_.store, store::StoreOptions{.bucket = options_.chunks, .shared = options_.cluster},
+            options_.cluster, [](const std::string& line) { log_line("kvmserver: " + line); });
     if (!listening_)
         throw_errno("dup listening socket");
     std::tie(address_, port_) = address_of(listening.get());
@@ -488,6 +494,8 @@ MetricsSnapshot Service::metrics() const {
         snapshot.spans = traces_->counts();
     if (options_.chunks)
         snapshot.chunks = options_.chunks->counts();
+    if (follower_)
+        snapshot.cluster = ClusterState{follower_->state().connected, follower_->state().revision};
     if (certificates_) {
         snapshot.certificate_expiry = certificates_->expiry();
         snapshot.certificate_expiries = certificates_->expiries();

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "src/cluster/follower.hpp"
 #include "src/daemon/access_log.hpp"
 #include "src/daemon/cache_service.hpp"
 #include "src/daemon/certificates.hpp"
@@ -134,7 +135,8 @@ private:
     TcpSockets tcp_sockets_;
     TcpFront tcp_; // its thread uses the members above
     Recompressor recompressor_;
-    std::unique_ptr<ChunkKeeper> chunk_keeper_; // null: there is no bucket
+    std::unique_ptr<ChunkKeeper> chunk_keeper_;   // null: there is no bucket
+    std::unique_ptr<cluster::Follower> follower_; // null: the store is in no cluster
 };
 
 } // namespace kvmserver::daemon

@@ -21,6 +21,22 @@ struct Curl {
     static const Curl& get();
 };
 
+// Several transfers on one thread, which another thread can wake up. Since libcurl 7.68.
+struct CurlMulti {
+    decltype(&::curl_multi_init) init = nullptr;
+    decltype(&::curl_multi_cleanup) cleanup = nullptr;
+    decltype(&::curl_multi_add_handle) add_handle = nullptr;
+    decltype(&::curl_multi_remove_handle) remove_handle = nullptr;
+    decltype(&::curl_multi_perform) perform = nullptr;
+    decltype(&::curl_multi_poll) poll = nullptr;
+    decltype(&::curl_multi_wakeup) wakeup = nullptr;
+    decltype(&::curl_multi_info_read) info_read = nullptr;
+    decltype(&::curl_multi_strerror) strerror = nullptr;
+
+    // Throws UserError (unreachable) if this host has no libcurl, or an older one.
+    static const CurlMulti& get();
+};
+
 // Whose certificates are trusted: those of `file`, or, if that is "", of the variables of the curl program, which
 // libcurl itself ignores.
 void use_authorities(const Curl& curl, CURL* easy, std::string file);

@@ -40,6 +40,8 @@ MissingChunk::MissingChunk(const Digest& digest)
 
 ChunksAway::ChunksAway(const std::string& why) : UserError(ExitCode::unreachable, "chunks of snapshots: " + why) {}
 
+IndexAway::IndexAway(const std::string& why) : UserError(ExitCode::unreachable, "the cluster's index: " + why) {}
+
 IndexDamaged::IndexDamaged(const std::string& path, const std::string& why)
     : UserError(ExitCode::failure,
                 fmt::format("{}: {}: stop what uses the store and run `kvmserver verify`, which repairs it",

@@ -84,6 +84,12 @@ public:
     explicit ChunksAway(const std::string& why);
 };
 
+// The cluster's index (`serve --cluster`) is not reached or refuses: nothing can be changed. (HTTP: 503.)
+class IndexAway : public UserError {
+public:
+    explicit IndexAway(const std::string& why);
+};
+
 // The index is damaged; `verify` rebuilds it.
 class IndexDamaged : public UserError {
 public:

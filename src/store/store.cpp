@@ -8,7 +8,8 @@
 
 namespace kvmserver::store {
 
-Store::Store(const std::filesystem::path& path, const StoreOptions& options) : bucket_(options.bucket) {
+Store::Store(const std::filesystem::path& path, const StoreOptions& options)
+    : bucket_(options.bucket), shared_(options.shared) {
     Folder::make(path, *options.files);
     folder_ = std::make_shared<Folder>(path, options.files);
     IndexFile file(*folder_, options.migrations, options.busy_ms);
@@ -39,5 +40,11 @@ Store::Store(const std::filesystem::path& path, const StoreOptions& options) : b
 }
 
 std::int64_t Store::data_version() { return index()->number("PRAGMA data_version"); }
+
+void Store::require_readable() {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (lock)
+        (void)database_->number("PRAGMA data_version");
+}
 
 } // namespace kvmserver::store

@@ -26,6 +26,7 @@
 namespace kvmserver::store {
 
 class ChunkBucket;
+class SharedIndex;
 
 struct StoreOptions {
     std::shared_ptr<FileLayer> files = real_files();
@@ -33,6 +34,8 @@ struct StoreOptions {
     int busy_ms = 30'000; // timeout for locks of other processes
     // Where chunks are besides the disk (`serve --chunks`); null: nowhere.
     std::shared_ptr<ChunkBucket> bucket = nullptr;
+    // The index of the cluster to which the store belongs (`serve --cluster`); null: none.
+    std::shared_ptr<SharedIndex> shared = nullptr;
 };
 
 class Store {
@@ -47,6 +50,9 @@ public:
     const Findings& notes() const { return notes_; }
     // Changes whenever another connection has changed the index (SQLite's data_version).
     std::int64_t data_version();
+    // Throws as the index does that cannot be read. Does not wait for a change that is under way in this process, which
+    // reads it.
+    void require_readable();
 
     // --- for the other files of this folder
 
@@ -65,6 +71,7 @@ public:
     Folder& folder() const { return *folder_; }
     const std::shared_ptr<Folder>& shared_folder() const { return folder_; }
     const std::shared_ptr<ChunkBucket>& bucket() const { return bucket_; } // null: there is none
+    const std::shared_ptr<SharedIndex>& shared() const { return shared_; } // null: there is none
     // Held while files get the names by which rows will refer to them. Take it before index().
     FileLock naming() { return FileLock::shared(*folder_, kSweepLock); }
     // Held while unnamed files are removed; excludes naming().
@@ -73,6 +80,7 @@ public:
 private:
     std::shared_ptr<Folder> folder_;
     const std::shared_ptr<ChunkBucket> bucket_;
+    const std::shared_ptr<SharedIndex> shared_;
     Findings notes_;
     std::optional<FileLock> in_use_;
     std::mutex mutex_;

@@ -17,7 +17,7 @@ import pytest
 from serving import Daemon, Store
 
 # Codes that a healthy daemon has no reason to give; other tests make some of them.
-RARE = {"chunks-away", "bad-reply", "busy", "conflict", "disk-full", "failed", "function-failing", "internal", "missing-chunk", "no-kvm", "no-socket",
+RARE = {"chunks-away", "cluster-away", "bad-reply", "busy", "conflict", "disk-full", "failed", "function-failing", "internal", "missing-chunk", "no-kvm", "no-socket",
         "not-forwarded", "not-live", "not-permitted", "not-restored", "out-of-memory", "program-timeout", "queue-full", "queue-timeout", "reply-too-large",
         "request-timeout", "stopping", "timed-out", "worker-died"}  # fmt: skip
 # A follower's reply has no end: test_a_followed_log_is_as_described.

@@ -13,14 +13,12 @@
 #include "src/cli/doctor/probe_line.hpp"
 #include "src/cli/paths.hpp"
 #include "src/cli/platform/platform.hpp"
+#include "src/cli/platform/serve_cluster.hpp"
 #include "src/cli/version.hpp"
 #include "src/daemon/daemon.hpp"
 #include "src/daemon/function_process.hpp"
 #include "src/event_loop/listeners.hpp"
-#include "src/objects/address.hpp"
-#include "src/objects/credentials.hpp"
 #include "src/snapshot/folder_cache.hpp"
-#include "src/store/errors.hpp"
 #include "src/store/snapshots/gc.hpp"
 #include "src/tracing/collector.hpp"
 #include "tinykvm/base/error.hpp"
@@ -181,6 +179,21 @@ constexpr OptionSpec kServeOptions[] = {
      .group = "Options",
      .value = "SIZE",
      .help = "with --chunks: what chunks may take on the disk, as 500M or 20G (no limit)"},
+    {.name = "cluster",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "URL",
+     .help = "share functions with other daemons, by etcd://HOST:PORT[,...][/PREFIX][?tls=yes]; needs --chunks"},
+    {.name = "cluster-key",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "FILE",
+     .help = "with --cluster: the key that seals what is in etcd, the same for all daemons (openssl rand -hex 32)"},
+    {.name = "cluster-credentials",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "FILE",
+     .help = "with --cluster: USER:PASSWORD of etcd"},
     {.name = "tls",
      .kind = Kind::flag,
      .group = "Options",
@@ -192,11 +205,6 @@ constexpr OptionSpec kServeOptions[] = {
      .help = "PEM chain: serve TLS, with this one for all other hosts"},
     {.name = "tls-key", .kind = Kind::text, .group = "Options", .value = "FILE", .help = "PEM key"},
 };
-
-std::string text_of(const Invocation& invocation, std::string_view name, const std::string& fallback = "") {
-    const auto at = invocation.settings.find(name);
-    return at == invocation.settings.end() ? fallback : at->second.values.back();
-}
 
 template <class Number>
 Number number_of(const Invocation& invocation, std::string_view name, Number fallback, Number most) {
@@ -224,32 +232,6 @@ std::uint64_t size_of(const Invocation& invocation, std::string_view name) {
     if (!sound || value == 0 || value > (UINT64_MAX >> 1 >> bits))
         throw UserError(ExitCode::usage, fmt::format("--{}: '{}' is not a size such as 500M or 20G", name, text));
     return value << bits;
-}
-
-// Null: chunks are on the disk only.
-std::shared_ptr<daemon::ChunkStore> chunk_store(const Invocation& invocation, const std::filesystem::path& store,
-                                                const std::string& credentials) {
-    const std::string url = text_of(invocation, "chunks");
-    if (url.empty()) {
-        for (const char* option : {"chunks", "chunks-credentials", "chunk-cache-size"})
-            if (invocation.settings.contains(option))
-                throw UserError(ExitCode::usage, option == std::string_view("chunks")
-                                                     ? "--chunks: it is empty; give the address of a bucket"
-                                                     : fmt::format("--{} is for --chunks URL", option));
-        return nullptr;
-    }
-    objects::Address address = objects::parse_address("--chunks", url);
-    auto chunks = std::make_shared<daemon::ChunkStore>(
-        std::move(address),
-        credentials.empty() ? objects::credentials_of_environment("give --chunks-credentials FILE")
-                            : objects::read_credentials("--chunks-credentials", credentials),
-        store);
-    try {
-        chunks->claim();
-    } catch (const store::ChunksAway& error) { // what is on the disk can be served
-        fmt::print(stderr, "kvmserver: {}; functions whose chunks are on the disk are served\n", error.what());
-    }
-    return chunks;
 }
 
 tinykvm::UniqueFd listen_on(const std::string& text) {
@@ -288,14 +270,13 @@ struct Admin final : daemon::Companion {
     std::unique_ptr<admin::Listener> listener;
     Admin(const std::filesystem::path& path, daemon::Control& control, const admin::ListenerOptions& options,
           const daemon::JailSettings& jail, std::shared_ptr<daemon::Examinations> examinations,
-          const admin::UploadLimits& uploads, std::shared_ptr<store::ChunkBucket> chunks)
-        : store(path, {.bucket = std::move(chunks)}), source(path, store),
-          api(source, {.control = &control,
-                       .executable = ops::kSelf,
-                       .jail = jail,
-                       .examinations = std::move(examinations),
-                       .version = version_number(),
-                       .uploads = uploads}),
+          const admin::UploadLimits& uploads, const store::StoreOptions& opened)
+        : store(path, opened), source(path, store), api(source, {.control = &control,
+                                                                 .executable = ops::kSelf,
+                                                                 .jail = jail,
+                                                                 .examinations = std::move(examinations),
+                                                                 .version = version_number(),
+                                                                 .uploads = uploads}),
           listener(std::make_unique<admin::Listener>(api, options)) {
         try {
             store::remove_leftovers(store);
@@ -377,7 +358,7 @@ admin::UploadLimits upload_limits(const Invocation& invocation) {
 // Hides everything that belongs to the daemon from functions.
 daemon::JailSettings jail_settings(const Invocation& invocation, const daemon::ServeOptions& options,
                                    const admin::ListenerOptions& admin, const std::filesystem::path& traces_headers,
-                                   const std::filesystem::path& credentials) {
+                                   const SecretFiles& files) {
     daemon::JailSettings jail;
     jail.mode = platform::jail_mode(invocation, "jail");
     (void)FolderCache(default_cache_folder()).usable(); // creates the folder: a missing one cannot be hidden
@@ -385,7 +366,8 @@ daemon::JailSettings jail_settings(const Invocation& invocation, const daemon::S
          {options.store, default_cache_folder(), std::filesystem::path(admin.socket),
           std::filesystem::path(options.certificate), std::filesystem::path(options.key),
           std::filesystem::path(admin.certificate), std::filesystem::path(admin.key),
-          std::filesystem::path(options.access_log), traces_headers, credentials})
+          std::filesystem::path(options.access_log), traces_headers, std::filesystem::path(files.chunks),
+          std::filesystem::path(files.cluster), std::filesystem::path(files.cluster_key)})
         if (path.is_absolute())
             jail.hidden.push_back(path.lexically_normal());
     return jail;
@@ -450,20 +432,19 @@ int serve(const Invocation& invocation, Context& context) {
     if (!traces_headers.empty())
         traces_headers = absolute_path(context.folder, traces_headers);
     options.traces = trace_options(invocation, traces_headers);
-    std::string credentials = text_of(invocation, "chunks-credentials");
-    if (!credentials.empty())
-        credentials = absolute_path(context.folder, credentials);
-    options.chunks = chunk_store(invocation, options.store, credentials);
+    const SecretFiles files = secret_files(invocation, context);
+    open_shared(invocation, files, options);
     if (invocation.settings.contains("chunk-cache-size"))
         options.chunk_cache_bytes = size_of(invocation, "chunk-cache-size");
-    options.jail = jail_settings(invocation, options, admin_listener, traces_headers, credentials);
+    options.jail = jail_settings(invocation, options, admin_listener, traces_headers, files);
     options.jail.groups = std::make_shared<daemon::ControlGroups>(platform::jail_mode(invocation, "cgroup"));
     options.examinations = std::make_shared<daemon::Examinations>(daemon::Examiner{ops::kSelf, options.jail.mode},
                                                                   examination_limits(invocation));
     options.beside = [store = options.store, jail = options.jail, examinations = options.examinations,
                       uploads = upload_limits(invocation), listen = admin_listener,
-                      chunks = options.chunks](daemon::Control& control) {
-        auto running = std::make_unique<Admin>(store, control, listen, jail, examinations, uploads, chunks);
+                      opened = store::StoreOptions{.bucket = options.chunks, .shared = options.cluster}](
+                         daemon::Control& control) {
+        auto running = std::make_unique<Admin>(store, control, listen, jail, examinations, uploads, opened);
         fmt::print(stderr, "kvmserver: the API listens on {}\n", running->listener->address());
         tell_of_trouble(jail.mode);
         if (!jail.groups->missing().empty())

@@ -25,6 +25,7 @@ inline constexpr const char* kSavedStates = "states";  // of suspended machines:
 inline constexpr const char* kBroken = "broken";       // altered chunks, moved here by verify
 inline constexpr const char* kSettings = "store.json"; // record: tokens, shared secrets
 inline constexpr const char* kBucket = "bucket";       // record: whose objects in a bucket are this store's
+inline constexpr const char* kCluster = "cluster";     // record: to which cluster the store belongs
 inline constexpr const char* kIndex = "index.db";
 // shared: the index is in use; exclusive: it is being made, migrated or rebuilt
 inline constexpr const char* kIndexLock = "index.lock";

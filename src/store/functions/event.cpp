@@ -46,13 +46,12 @@ void check_message(std::string_view message) {
         throw BadValue("message: it must be one line of UTF-8 text without control characters");
 }
 
-void insert_event(Database& database, std::int64_t function, const Event& event) {
-    check_message(event.message);
+void insert_event_row(Database& database, std::int64_t function, const Event& event) {
     database
         .prepare("INSERT INTO event (function, time, by_token, author, tenant, action, subject, change, message, "
                  "bytes, new_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
         .bind(function)
-        .bind(now_ms())
+        .bind(event.time)
         .bind(std::int64_t{event.author.token})
         .bind(event.author.name)
         .bind(event.author.tenant)
@@ -63,6 +62,12 @@ void insert_event(Database& database, std::int64_t function, const Event& event)
         .bind(size_column(event.bytes))
         .bind(size_column(event.new_bytes))
         .run();
+}
+
+void insert_event(Database& database, std::int64_t function, Event event) {
+    check_message(event.message);
+    event.time = now_ms();
+    insert_event_row(database, function, event);
     database
         .prepare("DELETE FROM event WHERE function = ?1 AND id <= "
                  "(SELECT id FROM event WHERE function = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)")

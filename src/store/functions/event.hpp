@@ -56,7 +56,9 @@ void check_message(std::string_view message);
 
 // Records the event now, and deletes the oldest ones beyond kMaxEvents. Call it within a transaction. Throws BadValue
 // for the message.
-void insert_event(Database& database, std::int64_t function, const Event& event);
+void insert_event(Database& database, std::int64_t function, Event event);
+// As it is, with the time that it has.
+void insert_event_row(Database& database, std::int64_t function, const Event& event);
 std::vector<Event> load_events(const Database& database, std::int64_t function); // newest first
 
 } // namespace kvmserver::store

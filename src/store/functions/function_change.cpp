@@ -10,13 +10,29 @@
 #include "src/store/errors.hpp"
 #include "src/store/files/record.hpp"
 #include "src/store/functions/changes.hpp"
+#include "src/store/shared/copy.hpp"
+#include "src/store/shared/documents.hpp"
+#include "src/store/shared/membership.hpp"
+#include "src/store/shared/publish.hpp"
 #include "tinykvm/base/text.hpp"
 
 namespace kvmserver::store {
 
-FunctionChange::FunctionChange(Store& store, const std::string& name, const IfMatch& if_match, Missing missing)
-    : store_(store), name_(name), naming_(store.naming()), index_(store.index()), transaction_(*index_) {
+namespace {
+
+// In a cluster, the function as all daemons see it now.
+Store& prepared(Store& store, const std::string& name) {
     check_function_name(name);
+    require_index_of_cluster(store);
+    catch_up(store, shared_key(name));
+    return store;
+}
+
+} // namespace
+
+FunctionChange::FunctionChange(Store& store, const std::string& name, const IfMatch& if_match, Missing missing)
+    : store_(prepared(store, name)), name_(name), naming_(store.naming()), index_(store.index()),
+      transaction_(*index_) {
     auto found = index_->prepare("SELECT id, revision, tag FROM function WHERE name = ?");
     const bool there = found.bind(name).step();
     const std::string etag = there ? fmt::format("{}-{}", found.text(2), found.integer(1)) : "";
@@ -24,6 +40,8 @@ FunctionChange::FunctionChange(Store& store, const std::string& name, const IfMa
         throw StaleEtag(name, etag);
     if (there) {
         id_ = found.integer(0);
+        if (store.shared())
+            routes_before_ = routes_of(*index_, id_);
         return;
     }
     if (missing == Missing::error)
@@ -130,6 +148,7 @@ FunctionRecord FunctionChange::write_and_commit() {
     folder.sync_folder(function_folder(name_));
     if (new_folder || made_)
         folder.sync_folder(kFunctions);
+    publish_function(store_, *index_, id_, routes_before_);
     transaction_.commit();
     done_ = true;
     return function;
@@ -145,6 +164,7 @@ void FunctionChange::commit_removal() {
     // Records first: a record left behind would look like a lost row.
     folder.remove_tree(function_folder(name_));
     folder.sync_folder(kFunctions);
+    publish_removal(store_, *index_, name_, routes_before_);
     transaction_.commit();
     done_ = true;
 }

@@ -2,6 +2,10 @@
 
 #include "src/store/files/record_json.hpp"
 #include "src/store/functions/tenant.hpp"
+#include "src/store/shared/copy.hpp"
+#include "src/store/shared/documents.hpp"
+#include "src/store/shared/membership.hpp"
+#include "src/store/shared/publish.hpp"
 
 namespace kvmserver::store {
 
@@ -124,12 +128,24 @@ void insert_settings(Database& database, const Settings& settings) {
         certificate.bind(row.name).bind(row.chain).bind(row.key).bind(row.changed).run();
 }
 
+namespace {
+
+// In a cluster, the settings as all daemons see them now.
+Store& with_newest_settings(Store& store) {
+    require_index_of_cluster(store);
+    catch_up(store, kSharedSettings);
+    return store;
+}
+
+} // namespace
+
 SettingsChange::SettingsChange(Store& store)
-    : store_(store), naming_(store.naming()), index_(store.index()), transaction_(*index_) {}
+    : store_(with_newest_settings(store)), naming_(store.naming()), index_(store.index()), transaction_(*index_) {}
 
 void SettingsChange::commit() {
     file_touched_ = true;
     align_settings(store_.folder(), *index_);
+    publish_settings(store_, *index_);
     transaction_.commit();
     done_ = true;
 }

@@ -6,15 +6,16 @@
 
 namespace kvmserver::store {
 
-extern const char* const kSchemaSql;  // schema.sql
-extern const char* const kSchema2Sql; // schema_2.sql
-extern const char* const kSchema3Sql; // schema_3.sql
-extern const char* const kSchema4Sql; // schema_4.sql
-extern const char* const kSchema5Sql; // schema_5.sql
-extern const char* const kSchema6Sql; // schema_6.sql
-extern const char* const kSchema7Sql; // schema_7.sql
-extern const char* const kSchema8Sql; // schema_8.sql
-extern const char* const kSchema9Sql; // schema_9.sql
+extern const char* const kSchemaSql;   // schema.sql
+extern const char* const kSchema2Sql;  // schema_2.sql
+extern const char* const kSchema3Sql;  // schema_3.sql
+extern const char* const kSchema4Sql;  // schema_4.sql
+extern const char* const kSchema5Sql;  // schema_5.sql
+extern const char* const kSchema6Sql;  // schema_6.sql
+extern const char* const kSchema7Sql;  // schema_7.sql
+extern const char* const kSchema8Sql;  // schema_8.sql
+extern const char* const kSchema9Sql;  // schema_9.sql
+extern const char* const kSchema10Sql; // schema_10.sql
 
 // Element n migrates schema n to schema n + 1; schema 0 is an empty database. A released element never changes.
 std::span<const char* const> all_migrations();

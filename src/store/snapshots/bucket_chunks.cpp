@@ -119,13 +119,20 @@ void upload_snapshot(Store& store, const Digest& snapshot) {
     if (!store.bucket())
         return;
     std::map<Digest, std::uint64_t> chunks;
-    for (const ChunkRef& piece : load_snapshot(*store.index(), snapshot).pieces)
+    const SnapshotRecord record = load_snapshot(*store.index(), snapshot);
+    for (const ChunkRef& piece : record.pieces)
         chunks.emplace(piece.digest, piece.length);
     const BucketUpload upload(store, chunks, chunk_path);
+    upload_record(store, record);
     auto index = store.index();
     Transaction transaction(*index);
     upload.note(*index);
     transaction.commit();
+}
+
+void upload_record(Store& store, const SnapshotRecord& snapshot) {
+    if (store.shared() && store.bucket() && !store.bucket()->has_record(snapshot.digest))
+        store.bucket()->put_record(snapshot.digest, to_record(snapshot));
 }
 
 void note_in_bucket(Database& database, const Digest& chunk) {

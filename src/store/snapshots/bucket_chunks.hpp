@@ -33,6 +33,9 @@ private:
 // bucket. Does nothing in a store without one. Throws ChunksAway, UserError (bad_snapshot), NotFound.
 void upload_snapshot(Store& store, const Digest& snapshot);
 
+// In a store of a cluster: the list of the snapshot's chunks, for other stores. Throws ChunksAway.
+void upload_record(Store& store, const SnapshotRecord& snapshot);
+
 // The index remembers that the bucket has it.
 void note_in_bucket(Database& database, const Digest& chunk);
 

@@ -23,6 +23,10 @@ public:
     virtual void put(const Digest& chunk, std::span<const std::byte> bytes) = 0;
     // The bytes are not checked. nullopt: there is no such object.
     virtual std::optional<std::vector<std::byte>> get(const Digest& chunk, std::uint64_t length) = 0;
+    // The list of a snapshot's chunks, for other stores of the same cluster.
+    virtual bool has_record(const Digest& snapshot) = 0;
+    virtual void put_record(const Digest& snapshot, const std::string& record) = 0;
+    virtual std::optional<std::string> get_record(const Digest& snapshot) = 0; // not checked
     virtual void list(const std::function<void(const Digest& chunk)>& take) = 0;
     virtual void remove(const Digest& chunk) = 0;
     virtual std::string name_of(const Digest& chunk) const = 0; // of the object, for messages

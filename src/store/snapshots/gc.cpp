@@ -7,7 +7,9 @@
 #include <set>
 
 #include "src/common/clock.hpp"
+#include "src/store/functions/function_change.hpp"
 #include "src/store/functions/function_record.hpp"
+#include "src/store/shared/membership.hpp"
 #include "src/store/snapshots/chunk_files.hpp"
 #include "src/store/snapshots/pin.hpp"
 #include "src/store/snapshots/saved_state.hpp"
@@ -30,8 +32,7 @@ struct Plan {
 };
 
 // Of each function that loses versions.
-void record_event(Database& database, std::int64_t function, const std::vector<std::uint64_t>& versions,
-                  const Author& author) {
+Event event_of(const std::vector<std::uint64_t>& versions, const Author& author) {
     constexpr std::size_t kNamed = 20;
     Event event;
     event.author = author;
@@ -40,12 +41,18 @@ void record_event(Database& database, std::int64_t function, const std::vector<s
         event.subject += fmt::format("{}v{}", i == 0 ? "" : ", ", versions[i]);
     if (versions.size() > kNamed)
         event.subject += fmt::format(" and {} more", versions.size() - kNamed);
-    insert_event(database, function, event);
+    return event;
 }
+
+struct OldVersion {
+    std::int64_t id = 0, function = 0;
+    std::string name;
+    std::uint64_t number = 0;
+};
 
 // Without `keep`, the manifest of each function's newest version decides. (In SQL, a comparison with NULL or with
 // something other than a number removes none.)
-void drop_versions(Database& database, const GcOptions& options, Plan& plan) {
+std::vector<OldVersion> old_versions(const Database& database, const GcOptions& options) {
     const std::optional<unsigned> keep = options.keep_versions;
     auto old = database.prepare(
         "SELECT v.id, f.name, v.number, v.function FROM (SELECT id, function, number, state, created, row_number() "
@@ -57,21 +64,52 @@ void drop_versions(Database& database, const GcOptions& options, Plan& plan) {
         "AND NOT EXISTS (SELECT 1 FROM traffic t WHERE t.function = v.function AND t.number = v.number) "
         "AND NOT (v.state = 'pending' AND v.created > ?2) "
         "ORDER BY v.function, v.number");
-    std::vector<std::int64_t> ids;
+    std::vector<OldVersion> versions;
+    for (old.bind(keep ? std::int64_t{*keep} : std::int64_t{-1}).bind(now_ms() - kMigrationMs); old.step();)
+        versions.push_back({old.integer(0), old.integer(3), old.text(1), old.natural(2)});
+    return versions;
+}
+
+void note_dropped(const OldVersion& version, GcResult& result) {
+    result.lines.push_back(fmt::format("{} v{}", version.name, version.number));
+    ++result.versions;
+}
+
+void drop_versions(Database& database, const GcOptions& options, Plan& plan) {
     std::map<std::int64_t, std::vector<std::uint64_t>> of_function;
-    for (old.bind(keep ? std::int64_t{*keep} : std::int64_t{-1}).bind(now_ms() - kMigrationMs); old.step();) {
-        ids.push_back(old.integer(0));
-        of_function[old.integer(3)].push_back(old.natural(2));
-        plan.records.push_back(version_record_path(old.text(1), old.natural(2)));
-        plan.folders.insert(function_folder(old.text(1)));
-        plan.result.lines.push_back(fmt::format("{} v{}", old.text(1), old.natural(2)));
-    }
     auto drop = database.prepare("DELETE FROM version WHERE id = ?");
-    for (const std::int64_t id : ids)
-        drop.bind(id).run();
+    for (const OldVersion& version : old_versions(database, options)) {
+        of_function[version.function].push_back(version.number);
+        plan.records.push_back(version_record_path(version.name, version.number));
+        plan.folders.insert(function_folder(version.name));
+        note_dropped(version, plan.result);
+        drop.bind(version.id).run();
+    }
     for (const auto& [function, versions] : of_function)
-        record_event(database, function, versions, options.author);
-    plan.result.versions = ids.size();
+        insert_event(database, function, event_of(versions, options.author));
+}
+
+// In a cluster each function is a change of its own, which others get.
+void drop_shared_versions(Store& store, const GcOptions& options, GcResult& result) {
+    std::map<std::string, std::vector<OldVersion>> of_function;
+    for (OldVersion& version : old_versions(*store.index(), options)) {
+        std::string name = version.name;
+        of_function[std::move(name)].push_back(std::move(version));
+    }
+    for (const auto& [name, versions] : of_function) {
+        FunctionChange change(store, name, {}, FunctionChange::Missing::error);
+        std::vector<std::uint64_t> dropped;
+        // Another daemon may have made one live meanwhile.
+        for (const OldVersion& still : old_versions(change.database(), options)) {
+            if (still.name != name)
+                continue;
+            change.remove(still.number);
+            dropped.push_back(still.number);
+            note_dropped(still, result);
+        }
+        if (!dropped.empty())
+            change.commit(event_of(dropped, options.author));
+    }
 }
 
 void drop_snapshots(Database& database, const Marks& marks, Plan& plan) {
@@ -112,6 +150,9 @@ void plan_records(const Folder& folder, const Database& database, Plan& plan) {
 GcResult gc(Store& store, const GcOptions& options) {
     Plan plan;
     Folder& folder = store.folder();
+    require_index_of_cluster(store);
+    if (store.shared() && !options.dry_run)
+        drop_shared_versions(store, options, plan.result);
     {
         const FileLock sweeping = store.sweeping();
         const Marks marks = read_marks(folder, sweeping);

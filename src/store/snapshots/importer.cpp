@@ -232,6 +232,7 @@ SnapshotHold Importer::commit(const std::optional<Digest>& announced) {
     Folder& folder = store_.folder();
     syncs_.finish(); // before other processes can find the files by name
     const BucketUpload upload(store_, own_, [this](const Digest& digest) { return own_path(digest); });
+    upload_record(store_, record_);
 
     const FileLock naming = store_.naming();
     Pin hold(store_.shared_folder(), snapshot_mark(record_.digest), naming);

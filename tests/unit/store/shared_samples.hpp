@@ -1,0 +1,108 @@
+// A cluster in memory: its index and its bucket.
+#pragma once
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "src/store/shared/shared_index.hpp"
+#include "src/store/snapshots/chunk_bucket.hpp"
+#include "tests/unit/store/samples.hpp"
+
+namespace kvmserver::store::test {
+
+class MemoryIndex final : public SharedIndex {
+public:
+    std::optional<SharedEntry> get(const std::string& key) override {
+        reach();
+        const auto at = entries_.find(key);
+        return at == entries_.end() ? std::nullopt : std::optional(at->second);
+    }
+    std::int64_t list(const std::function<void(SharedEntry)>& take) override {
+        reach();
+        for (const auto& [key, entry] : entries_)
+            take({key, "", entry.revision});
+        return revision_;
+    }
+    std::optional<std::int64_t> change(std::span<const SharedCondition> conditions,
+                                       std::span<const SharedChange> changes) override {
+        reach();
+        if (before_change)
+            std::exchange(before_change, {})();
+        for (const SharedCondition& condition : conditions) {
+            const auto at = entries_.find(condition.key);
+            const bool holds = condition.value ? at != entries_.end() && at->second.value == condition.value
+                                               : condition.revision == (at == entries_.end() ? 0 : at->second.revision);
+            if (!holds)
+                return std::nullopt;
+        }
+        ++revision_;
+        for (const SharedChange& change : changes)
+            if (change.value)
+                entries_[change.key] = {change.key, *change.value, revision_};
+            else
+                entries_.erase(change.key);
+        return revision_;
+    }
+    std::string name() const override { return "memory"; }
+
+    std::function<void()> before_change; // once
+    bool away = false;
+    const std::map<std::string, SharedEntry>& entries() const { return entries_; }
+    struct Backup {
+        std::map<std::string, SharedEntry> entries;
+        std::int64_t revision;
+    };
+    Backup backup() const { return {entries_, revision_}; }
+    void restore(const Backup& backup) {
+        entries_ = backup.entries;
+        revision_ = backup.revision;
+    }
+
+private:
+    void reach() const {
+        if (away)
+            throw IndexAway("it is away");
+    }
+    std::map<std::string, SharedEntry> entries_;
+    std::int64_t revision_ = 1;
+};
+
+class MemoryBucket final : public ChunkBucket {
+public:
+    bool has(const Digest& chunk, std::uint64_t length) override {
+        const std::lock_guard lock(mutex_);
+        const auto at = chunks_.find(chunk);
+        return at != chunks_.end() && at->second.size() == length;
+    }
+    void put(const Digest& chunk, std::span<const std::byte> bytes) override {
+        const std::lock_guard lock(mutex_);
+        chunks_[chunk].assign(bytes.begin(), bytes.end());
+    }
+    std::optional<std::vector<std::byte>> get(const Digest& chunk, std::uint64_t) override {
+        const std::lock_guard lock(mutex_);
+        const auto at = chunks_.find(chunk);
+        return at == chunks_.end() ? std::nullopt : std::optional(at->second);
+    }
+    bool has_record(const Digest& snapshot) override { return records.contains(snapshot); }
+    void put_record(const Digest& snapshot, const std::string& record) override { records[snapshot] = record; }
+    std::optional<std::string> get_record(const Digest& snapshot) override {
+        const auto at = records.find(snapshot);
+        return at == records.end() ? std::nullopt : std::optional(at->second);
+    }
+    void list(const std::function<void(const Digest&)>& take) override {
+        for (const auto& [chunk, bytes] : chunks_)
+            take(chunk);
+    }
+    void remove(const Digest& chunk) override { chunks_.erase(chunk); }
+    std::string name_of(const Digest& chunk) const override { return chunk.hex(); }
+
+    std::map<Digest, std::string> records;
+
+private:
+    std::mutex mutex_;
+    std::map<Digest, Bytes> chunks_;
+};
+
+} // namespace kvmserver::store::test

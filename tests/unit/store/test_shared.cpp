@@ -1,0 +1,290 @@
+// Stores that share their index.
+#include "tests/catch.hpp"
+#include "tests/unit/store/shared_samples.hpp"
+
+#include <algorithm>
+
+#include "src/store/functions/certificates.hpp"
+#include "src/store/shared/copied.hpp"
+#include "src/store/shared/copy.hpp"
+#include "src/store/shared/documents.hpp"
+#include "src/store/shared/membership.hpp"
+#include "src/store/shared/share_all.hpp"
+
+using namespace kvmserver;
+using namespace kvmserver::store;
+using namespace kvmserver::store::test;
+
+namespace {
+
+VerifyOptions look_only() {
+    VerifyOptions options;
+    options.repair = false;
+    return options;
+}
+
+struct Pair {
+    TempFolder folder;
+    std::shared_ptr<MemoryIndex> index = std::make_shared<MemoryIndex>();
+    std::shared_ptr<MemoryBucket> bucket = std::make_shared<MemoryBucket>();
+    Store one{folder / "one", options()}, other{folder / "other", options()};
+
+    StoreOptions options(std::shared_ptr<FileLayer> files = real_files()) const {
+        return {.files = std::move(files), .bucket = bucket, .shared = index};
+    }
+    void follow() {
+        for (Store* const store : {&one, &other}) {
+            const CopiedAll copied = copy_all(*store);
+            REQUIRE(copied.failed.empty());
+        }
+    }
+    void same(const std::string& name) {
+        REQUIRE(picture(one, name) == picture(other, name));
+        REQUIRE(history(one, name) == history(other, name));
+    }
+    static std::vector<Event> history(Store& store, const std::string& name) {
+        try {
+            return Functions(store).history(name);
+        } catch (const NotFound&) {
+            return {};
+        }
+    }
+    void sound() {
+        for (const char* const name : {"one", "other"}) {
+            const auto report = verify(folder / name, look_only());
+            CHECK(lines_of(report).empty());
+        }
+    }
+};
+
+} // namespace
+
+TEST_CASE("what one store has, the other gets") {
+    Pair pair;
+    deploy(pair.one, "hello", 1, {"hello.example.com"});
+    Secrets(pair.one).set("hello", "KEY", "value");
+    pair.follow();
+    pair.same("hello");
+    CHECK(picture(pair.other, "hello").find("secret KEY=value") != std::string::npos);
+    CHECK(Functions(pair.one).describe("hello").etag == Functions(pair.other).describe("hello").etag);
+    // Without waiting for it, the other one builds on what is there.
+    deploy(pair.one, "hello", 2, {"hello.example.com"});
+    CHECK(deploy(pair.other, "hello", 3, {"hello.example.com"}).version == 3);
+    Functions(pair.one).set_env("hello", "COLOUR", "red");
+    Functions(pair.other).rollback("hello", 1);
+    Functions(pair.one).remove_version("hello", 2);
+    pair.follow();
+    pair.same("hello");
+    CHECK(Functions(pair.one).versions("hello").size() == 2);
+    pair.sound();
+    Functions(pair.other).remove("hello");
+    deploy(pair.other, "hello", 4);
+    pair.follow();
+    pair.same("hello");
+    CHECK(Functions(pair.one).versions("hello").size() == 1);
+    Functions(pair.other).remove("hello");
+    pair.follow();
+    CHECK(picture(pair.one, "hello").empty());
+    CHECK(pair.index->entries().empty()); // its routes, too
+    pair.sound();
+}
+
+TEST_CASE("of two changes at once one wins, and the other one has no effect") {
+    Pair pair;
+    deploy(pair.one, "hello", 1);
+    deploy(pair.one, "route", 2, {"taken.example.com"});
+    pair.follow();
+    pair.index->before_change = [&] { Functions(pair.other).set_env("hello", "COLOUR", "red"); };
+    const std::string before = picture(pair.one, "hello");
+    CHECK_THROWS_AS(deploy(pair.one, "hello", 3), Conflict);
+    CHECK(picture(pair.one, "hello") == before);
+    pair.sound();
+    deploy(pair.one, "hello", 3);
+    // A new function of one name in both.
+    pair.index->before_change = [&] { deploy(pair.other, "new", 4); };
+    CHECK_THROWS_AS(deploy(pair.one, "new", 5), Conflict);
+    CHECK(picture(pair.one, "new").empty());
+    // A route that another function gets.
+    pair.index->before_change = [&] { deploy(pair.other, "first", 4, {"same.example.com"}); };
+    CHECK_THROWS_AS(deploy(pair.one, "second", 5, {"same.example.com"}), Conflict);
+    // A deletion.
+    pair.index->before_change = [&] { Functions(pair.other).remove("hello"); };
+    CHECK_THROWS_AS(Functions(pair.one).set_env("hello", "COLOUR", "blue"), Conflict);
+    pair.index->before_change = [&] { Secrets(pair.other).set("", "SHARED", "1"); };
+    CHECK_THROWS_AS(Secrets(pair.one).set("", "SHARED", "2"), Conflict);
+    pair.follow();
+    for (const char* const name : {"hello", "new", "first", "second", "route"})
+        pair.same(name);
+    CHECK(picture(pair.one, "hello").empty());
+    CHECK(Secrets(pair.one).values("new", "").at("SHARED") == "1");
+    pair.sound();
+}
+
+TEST_CASE("without the index nothing changes, and all is there") {
+    Pair pair;
+    deploy(pair.one, "hello", 1);
+    deploy(pair.one, "hello", 2);
+    pair.follow();
+    const std::string before = picture(pair.one, "hello");
+    pair.index->away = true;
+    CHECK_THROWS_AS(deploy(pair.one, "hello", 2), IndexAway);
+    CHECK_THROWS_AS(deploy(pair.one, "new", 2), IndexAway);
+    CHECK_THROWS_AS(Functions(pair.one).remove("hello"), IndexAway);
+    CHECK_THROWS_AS(Tokens(pair.one).create("ci", kScopeRead), IndexAway);
+    CHECK_THROWS_AS(gc(pair.one, {.keep_versions = 1}), IndexAway);
+    CHECK(picture(pair.one, "hello") == before);
+    CHECK(Tokens(pair.one).list().empty());
+    pair.index->away = false;
+    pair.sound();
+}
+
+TEST_CASE("an older state that comes late is not taken") {
+    Pair pair;
+    deploy(pair.one, "hello", 1);
+    const SharedEntry first = *pair.index->get(shared_key("hello"));
+    Functions(pair.one).set_env("hello", "COLOUR", "red");
+    const SharedEntry second = *pair.index->get(shared_key("hello"));
+    copy_entry(pair.other, second);
+    copy_entry(pair.other, first);
+    pair.same("hello");
+    copy_deletion(pair.other, first.key, first.revision);
+    pair.same("hello");
+    Functions(pair.one).remove("hello");
+    copy_entry(pair.one, second); // as a watch tells it that is behind
+    CHECK(picture(pair.one, "hello").empty());
+    pair.follow();
+    CHECK(picture(pair.other, "hello").empty());
+    CHECK(all_copied(*pair.one.index()).empty()); // nothing is remembered for ever
+    pair.sound();
+}
+
+TEST_CASE("tokens, secrets of all and certificates") {
+    Pair pair;
+    const std::string token = Tokens(pair.one).create("ci", kScopeDeploy, "ci-");
+    const std::string local = Tokens(pair.other).create("other", kScopeRead);
+    Secrets(pair.one).set_for_all("SHARED", "value", std::vector<std::string>{"ci-*"});
+    Certificates(pair.one).put("example.com", "chain", "key");
+    pair.follow();
+    REQUIRE(Tokens(pair.other).check(token));
+    REQUIRE(Tokens(pair.one).check(local));
+    const auto id = Tokens(pair.other).check(token)->id;
+    CHECK(Certificates(pair.other).list().size() == 1);
+    CHECK(Secrets(pair.other).list("").at(0).grants == std::vector<std::string>{"ci-*"});
+    // What this store knows of its tokens stays.
+    const auto revision = Certificates(pair.other).revision();
+    Tokens(pair.one).create("third", kScopeRead);
+    pair.follow();
+    CHECK(Tokens(pair.other).check(token)->id == id);
+    const auto tokens = Tokens(pair.other).list();
+    CHECK(std::ranges::find(tokens, "ci", &TokenInfo::name)->last_used.has_value());
+    CHECK(Certificates(pair.other).revision() == revision); // they are not read again
+    Tokens(pair.other).revoke("ci");
+    pair.follow();
+    CHECK(!Tokens(pair.one).check(token));
+    pair.sound();
+}
+
+TEST_CASE("what has died while it copied is copied again") {
+    Pair pair;
+    deploy(pair.one, "hello", 1, {"a.example.com"});
+    deploy(pair.one, "hello", 2, {"b.example.com"});
+    const std::string wanted = picture(pair.one, "hello");
+    for (const auto fault : {FaultyFiles::Fault::death, FaultyFiles::Fault::io_error})
+        for (int nth = 1;; ++nth) {
+            const TempFolder folder;
+            const auto files = std::make_shared<FaultyFiles>();
+            {
+                Store store(folder / "copy", pair.options(files));
+                files->arm(fault, nth);
+                try {
+                    copy_all(store);
+                } catch (const Died&) {
+                } catch (const HostError&) {
+                }
+            }
+            const bool struck = files->struck();
+            Store store(folder / "copy", pair.options());
+            const CopiedAll copied = copy_all(store);
+            REQUIRE(copied.failed.empty());
+            REQUIRE(picture(store, "hello") == wanted);
+            remove_leftovers(store); // as the daemon does
+            REQUIRE(lines_of(verify(folder / "copy", look_only())) == "");
+            if (!struck) {
+                CHECK(nth > 5);
+                break;
+            }
+        }
+}
+
+TEST_CASE("a lost index is made anew, and what was deleted meanwhile is gone") {
+    Pair pair;
+    deploy(pair.one, "stays", 1);
+    deploy(pair.one, "goes", 2);
+    {
+        Store third(pair.folder / "third", pair.options());
+        copy_all(third);
+    }
+    Functions(pair.one).remove("goes");
+    Functions(pair.one).set_env("stays", "COLOUR", "red");
+    for (const char* const lost : {"index.db", "index.db-wal", "index.db-shm"})
+        fs::remove(pair.folder / "third" / lost);
+    Store third(pair.folder / "third", pair.options());
+    CHECK(copy_all(third).failed.empty());
+    CHECK(picture(third, "goes").empty());
+    CHECK(picture(third, "stays") == picture(pair.one, "stays"));
+}
+
+TEST_CASE("a store brings what it has, once") {
+    Pair pair;
+    {
+        Store alone(pair.folder / "alone");
+        deploy(alone, "hello", 1, {"hello.example.com"});
+        deploy(alone, "both", 2);
+        Tokens(alone).create("ci", kScopeRead);
+    }
+    deploy(pair.one, "both", 3);
+    Store joining(pair.folder / "alone", pair.options());
+    CHECK_THROWS_AS(share_all(joining), Conflict); // another "both"
+    Functions(pair.one).remove("both");
+    CHECK(share_all(joining) == 2);
+    CHECK(share_all(joining) == 2); // as after a failure at the end
+    pair.follow();
+    CHECK(picture(pair.one, "hello") == picture(joining, "hello"));
+    CHECK(Tokens(pair.one).list().size() == 1);
+}
+
+TEST_CASE("an index that went back to an older state removes nothing, and the newest state stays") {
+    Pair pair;
+    deploy(pair.one, "hello", 1, {"a.example.com"});
+    pair.follow();
+    const auto backup = pair.index->backup();
+    deploy(pair.one, "hello", 2, {"b.example.com"});
+    deploy(pair.one, "new", 3);
+    pair.follow();
+    const std::string hello = picture(pair.one, "hello"), added = picture(pair.one, "new");
+    pair.index->restore(backup);
+    CHECK_THROWS_AS(copy_all(pair.one), UserError);
+    CHECK_THROWS_AS(copy_all(pair.other), UserError);
+    CHECK_THROWS_AS(Functions(pair.one).set_env("hello", "COLOUR", "red"), Conflict);
+    CHECK(picture(pair.one, "new") == added);
+    share_all(pair.one);
+    share_all(pair.other);
+    pair.follow();
+    for (Store* const store : {&pair.one, &pair.other}) {
+        CHECK(picture(*store, "hello") == hello);
+        CHECK(picture(*store, "new") == added);
+    }
+    pair.sound();
+}
+
+TEST_CASE("who does not know the index changes nothing in its stores") {
+    Pair pair;
+    deploy(pair.one, "hello", 1);
+    set_membership(pair.one.folder(), {"id", "etcd"});
+    CHECK(membership_of(pair.one.folder())->id == "id");
+    Store alone(pair.folder / "one");
+    CHECK_THROWS_AS(Functions(alone).remove("hello"), Conflict);
+    CHECK_THROWS_AS(Tokens(alone).create("ci", kScopeRead), Conflict);
+    CHECK_THROWS_AS(gc(alone), Conflict);
+    CHECK(!picture(pair.one, "hello").empty());
+}
