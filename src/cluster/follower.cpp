@@ -80,7 +80,7 @@ void Follower::take(const etcd::Batch& batch) {
     if (!batch.events.empty()) {
         auto index = store_->index();
         store::Transaction transaction(*index);
-        store::forget_gone(*index, batch.revision);
+        store::note_followed(*index, batch.revision);
         transaction.commit();
     }
     revision_ = batch.revision;

@@ -35,8 +35,9 @@ void join(store::Store& store, const ClusterIndex& index, const std::string& id,
     const auto functions = store::share_all(store);
     const store::FileLock naming = store.naming();
     store::set_membership(store.folder(), {id, index.name()});
-    tell(fmt::format("this store is now part of the cluster of {}{}", index.name(),
-                     functions == 0 ? "" : fmt::format(", which has got its {} functions", functions)));
+    tell(fmt::format(
+        "this store is now part of the cluster of {}{}", index.name(),
+        functions == 0 ? "" : fmt::format(", which has got its {} function{}", functions, functions == 1 ? "" : "s")));
 }
 
 } // namespace kvmserver::cluster

@@ -151,6 +151,10 @@ void Recompressor::round(store::Store& store) {
         } catch (const store::NotFound&) { // removed meanwhile
         } catch (const ExaminersBusy&) {
             again_ = true;
+        } catch (const store::IndexAway&) {
+            again_ = true;
+        } catch (const store::ChunksAway&) {
+            again_ = true;
         } catch (const std::exception& error) {
             failed_.insert(next.snapshot);
             note_(fmt::format("the snapshot of {} v{} stays as large as it is until the next start: {}", next.function,

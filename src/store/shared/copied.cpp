@@ -2,9 +2,21 @@
 
 namespace kvmserver::store {
 
+namespace {
+
+// Whose revision is that up to which all is copied. No entry has it.
+constexpr const char* kFollowed = "";
+
+} // namespace
+
 Copied copied(const Database& database, const std::string& key) {
     auto found = database.prepare("SELECT revision, gone FROM shared WHERE key = ?");
     return found.bind(key).step() ? Copied{found.integer(0), found.integer(1) != 0} : Copied{};
+}
+
+bool is_older(const Database& database, const std::string& key, std::int64_t revision) {
+    const Copied here = copied(database, key);
+    return revision <= (here.revision != 0 ? here : copied(database, kFollowed)).revision;
 }
 
 std::map<std::string, Copied> all_copied(const Database& database) {
@@ -23,7 +35,8 @@ void note_copied(Database& database, const std::string& key, const Copied& state
         .run();
 }
 
-void forget_gone(Database& database, std::int64_t revision) {
+void note_followed(Database& database, std::int64_t revision) {
+    note_copied(database, kFollowed, {revision, false});
     database.prepare("DELETE FROM shared WHERE gone = 1 AND revision <= ?").bind(revision).run();
 }
 

@@ -16,11 +16,14 @@ struct Copied {
 };
 
 Copied copied(const Database& database, const std::string& key);
+// Whether the store has this state of the entry or a newer one: that is so, too, for an entry that is unknown here and
+// that would have been copied if it still existed.
+bool is_older(const Database& database, const std::string& key, std::int64_t revision);
 std::map<std::string, Copied> all_copied(const Database& database);
-// Within a transaction. What is gone is remembered, so that an older state that arrives later is not taken for a newer
-// one.
+// Within a transaction. What is gone is remembered until the cluster's index is followed beyond that, so that an older
+// state that arrives later is not taken for a newer one.
 void note_copied(Database& database, const std::string& key, const Copied& state);
-// The cluster's index was followed up to here: no older state arrives any more.
-void forget_gone(Database& database, std::int64_t revision);
+// All is copied up to here.
+void note_followed(Database& database, std::int64_t revision);
 
 } // namespace kvmserver::store

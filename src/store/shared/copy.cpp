@@ -188,7 +188,7 @@ bool try_copy_function(Store& store, const SharedEntry& entry, const SharedFunct
             records.emplace(version.record.snapshot, fetch_record(store, entry.key, version));
     CopyChange change(store, function.record.name);
     Database& database = change.database();
-    if (copied(database, entry.key).revision >= entry.revision)
+    if (is_older(database, entry.key, entry.revision))
         return true;
     change.touch_files();
     if (!insert_snapshots(store, database, function, records))
@@ -254,7 +254,7 @@ void copy_settings(Store& store, const SharedEntry& entry) {
     }
     CopyChange change(store, "");
     Database& database = change.database();
-    if (copied(database, entry.key).revision >= entry.revision)
+    if (is_older(database, entry.key, entry.revision))
         return;
     const Settings here = load_settings(database);
     put_tokens(database, settings.tokens);
@@ -341,9 +341,11 @@ CopiedAll copy_all(Store& store) {
     for (const auto& [key, revision] : there)
         if (here_now[key].revision < revision)
             try_to([&] { catch_up(store, key); });
+    if (!result.failed.empty())
+        return result;
     auto index = store.index();
     Transaction transaction(*index);
-    forget_gone(*index, result.revision);
+    note_followed(*index, result.revision);
     transaction.commit();
     return result;
 }
