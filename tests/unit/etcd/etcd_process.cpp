@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
@@ -41,16 +42,22 @@ bool have_etcd() {
     return false;
 }
 
+// Between those of the end-to-end tests and those that the kernel gives to clients: no client has it by the time a
+// server listens on it.
 int free_port() {
-    const tinykvm::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t bytes = sizeof address;
-    auto* const any = reinterpret_cast<sockaddr*>(&address);
-    if (!fd || ::bind(fd.get(), any, bytes) != 0 || ::getsockname(fd.get(), any, &bytes) != 0)
-        tinykvm::throw_errno("bind to loopback");
-    return ntohs(address.sin_port);
+    constexpr int kFirst = 30'000, kCount = 2'700;
+    static int next = ::getpid() * 16 % kCount;
+    for (int i = 0; i < kCount; ++i) {
+        const tinykvm::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        const int port = kFirst + next++ % kCount;
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        address.sin_port = htons(static_cast<std::uint16_t>(port));
+        if (fd && ::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0)
+            return port;
+    }
+    throw std::runtime_error("no port is free");
 }
 
 Limits short_limits() {
