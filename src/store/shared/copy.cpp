@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <ranges>
 #include <set>
 #include <utility>
 
@@ -200,8 +199,8 @@ bool try_copy_function(Store& store, const SharedEntry& entry, const SharedFunct
     for (const Route& route : record.routes)
         database.prepare("DELETE FROM route WHERE host = ? AND path = ?").bind(route.host).bind(route.path).run();
     insert_function_details(database, record);
-    for (const Event& event : function.events | std::views::reverse)
-        insert_event_row(database, record.id, event);
+    std::for_each(function.events.rbegin(), function.events.rend(),
+                  [&](const Event& event) { insert_event_row(database, record.id, event); });
     change.commit(entry.key, {entry.revision, false});
     return true;
 }
@@ -338,9 +337,9 @@ CopiedAll copy_all(Store& store) {
     for (const std::string& key : surplus)
         // One that was made since list() has a later revision.
         try_to([&] { copy_deletion(store, key, result.revision); });
-    for (const auto& [key, revision] : there)
-        if (here_now[key].revision < revision)
-            try_to([&] { catch_up(store, key); });
+    for (const auto& entry : there)
+        if (here_now[entry.first].revision < entry.second)
+            try_to([&] { catch_up(store, entry.first); });
     if (!result.failed.empty())
         return result;
     auto index = store.index();
