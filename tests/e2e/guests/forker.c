@@ -48,16 +48,23 @@ static int state(int socket) {
     return getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &bytes) < 0 ? -errno : info.tcpi_state;
 }
 
+// False: the client has gone.
+static int read_line(void) {
+    size_t n = 0;
+    memset(line, 0, sizeof line);
+    while (n < sizeof line - 1 && !memchr(line, '\n', n)) {
+        const ssize_t got = read(fd, line + n, sizeof line - 1 - n);
+        if (got <= 0) return 0;
+        n += (size_t)got;
+    }
+    return 1;
+}
+
 static void be_child(void) {
     expect(state(fd) == TCP_ESTABLISHED && state(listener) == TCP_LISTEN, "state");
     expect(getpid() != parent && getppid() == parent, "parent");
     expect(waitpid(-1, 0, WNOHANG) < 0 && errno == ECHILD, "wait");
-    size_t n = 0;
-    while (n < sizeof line - 1 && !memchr(line, '\n', n)) {
-        const ssize_t got = read(fd, line + n, sizeof line - 1 - n);
-        if (got <= 0) exit(0);
-        n += (size_t)got;
-    }
+    if (!read_line()) exit(0);
     if (!strcmp(line, "close\n")) close(listener);
     if (!strcmp(line, "exit\n")) exit(3);
     if (!strcmp(line, "abort\n")) abort();
@@ -98,8 +105,10 @@ int main(int argc, char **argv) {
         const pid_t child = fork();
         if (child == 0) be_child();
         if (child < 0) {
+            const int error = errno;
             char out[20];
-            say(out, (size_t)snprintf(out, sizeof out, "error %d", errno));
+            // To close a connection with unread bytes would reset it, and its client might not read the answer.
+            if (read_line()) say(out, (size_t)snprintf(out, sizeof out, "error %d", error));
         }
         close(fd);
     }
