@@ -87,7 +87,7 @@ def main():
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kvmserver-cluster-") as folder, contextlib.ExitStack() as ends:
-        result = {**measure(options, pathlib.Path(folder), ends), "host": common.host()}
+        result = {**measure(options, pathlib.Path(folder), ends), "host": common.host(common.KVMSERVER)}
     for what in ("env", "deploy"):
         print("{0}: alone {1[alone_ms]:.1f} ms, in a cluster {1[cluster_ms]:.1f} ms: {1[ratio]:.2f} times".format(what, result[what]))
     print(f"another daemon has it {result['behind_ms']:.1f} ms after the change, {result['behind_most_ms']:.1f} ms at most")

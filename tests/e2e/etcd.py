@@ -2,6 +2,7 @@
 import base64
 import contextlib
 import json
+import os
 import pathlib
 import shutil
 import signal
@@ -93,6 +94,7 @@ class Etcd:
 
     def pause(self) -> None:
         self.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.process.pid, os.WUNTRACED)  # its threads run for a while yet
 
     def resume(self) -> None:
         self.process.send_signal(signal.SIGCONT)

@@ -151,7 +151,10 @@ void Etcd::stop() {
     process_ = -1;
 }
 
-void Etcd::pause() { ::kill(process_, SIGSTOP); }
+void Etcd::pause() {
+    ::kill(process_, SIGSTOP);
+    ::waitpid(process_, nullptr, WUNTRACED); // its threads run for a while yet
+}
 void Etcd::resume() { ::kill(process_, SIGCONT); }
 
 Follower::Follower(const Address& address, std::int64_t from, Credentials credentials, const Limits& limits)
