@@ -1,23 +1,19 @@
 #include "src/cluster/seal.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/evp.h>
 #include <openssl/rand.h>
-#include <sys/stat.h>
 #include <zstd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <new>
 #include <span>
 
 #include "src/common/digest.hpp"
+#include "src/common/private_file.hpp"
 #include "tinykvm/base/error.hpp"
-#include "tinykvm/base/read.hpp"
-#include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::cluster {
 
@@ -70,15 +66,7 @@ Seal Seal::of_file(const std::string& option, const std::string& file) {
     const auto wrong = [&](const std::string& why) {
         return UserError(ExitCode::usage, fmt::format("{} {}: {}", option, file, why));
     };
-    const tinykvm::UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
-    struct stat facts {};
-    if (!fd || ::fstat(fd.get(), &facts) != 0)
-        throw wrong(std::strerror(errno));
-    if (!S_ISREG(facts.st_mode))
-        throw wrong("it is no file");
-    if ((facts.st_mode & 007) != 0)
-        throw wrong("everyone may read it: chmod o= " + file);
-    std::string secret = tinykvm::read_text(fd.get(), option + " " + file);
+    std::string secret = read_private_file(option, file);
     while (!secret.empty() && (secret.back() == '\n' || secret.back() == '\r'))
         secret.pop_back(); // editors add one
     if (secret.size() < kLeastSecret)

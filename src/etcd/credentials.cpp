@@ -1,22 +1,18 @@
 #include "src/etcd/credentials.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <string_view>
 
+#include "src/common/private_file.hpp"
 #include "tinykvm/base/error.hpp"
-#include "tinykvm/base/read.hpp"
-#include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::etcd {
 namespace {
 
-constexpr off_t kLongestFile = 4096;
+constexpr const char* kWhat = "etcd's credentials";
+constexpr std::size_t kLongestLine = 4096;
 
 // They become parts of JSON.
 bool is_printable(std::string_view text) {
@@ -27,24 +23,15 @@ bool is_printable(std::string_view text) {
 
 Credentials read_credentials(const std::string& file) {
     const auto wrong = [&](const std::string& why) {
-        return tinykvm::UserError(tinykvm::ExitCode::usage, fmt::format("etcd's credentials {}: {}", file, why));
+        return tinykvm::UserError(tinykvm::ExitCode::usage, fmt::format("{} {}: {}", kWhat, file, why));
     };
-    // O_NONBLOCK: a pipe without a writer is refused, not waited for.
-    const tinykvm::UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    struct stat facts {};
-    if (!fd || ::fstat(fd.get(), &facts) != 0)
-        throw wrong(std::strerror(errno));
-    if (!S_ISREG(facts.st_mode))
-        throw wrong("it is no file");
-    if ((facts.st_mode & 007) != 0)
-        throw wrong("everyone may read it: chmod o= " + file);
-    if (facts.st_size > kLongestFile)
-        throw wrong(fmt::format("it is longer than {} bytes: write one line USER:PASSWORD", kLongestFile));
-    const std::string text = tinykvm::read_text(fd.get(), file);
+    const std::string text = read_private_file(kWhat, file);
     std::string_view line = text;
     for (const char c : {'\n', '\r'})
         if (line.ends_with(c))
             line.remove_suffix(1);
+    if (line.size() > kLongestLine)
+        throw wrong(fmt::format("its line is longer than {} bytes: write USER:PASSWORD", kLongestLine));
     const auto colon = line.find(':');
     if (colon == line.npos || colon == 0 || colon + 1 == line.size())
         throw wrong("write one line USER:PASSWORD");

@@ -1,18 +1,13 @@
 #include "src/objects/credentials.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <sstream>
 
 #include "src/common/environment.hpp"
+#include "src/common/private_file.hpp"
 #include "tinykvm/base/error.hpp"
-#include "tinykvm/base/read.hpp"
-#include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::objects {
 namespace {
@@ -36,16 +31,8 @@ Credentials read_credentials(const std::string& option, const std::string& file)
     const auto wrong = [&](const std::string& why) {
         return UserError(ExitCode::usage, fmt::format("{} {}: {}", option, file, why));
     };
-    const tinykvm::UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
-    struct stat facts {};
-    if (!fd || ::fstat(fd.get(), &facts) != 0)
-        throw wrong(std::strerror(errno));
-    if (!S_ISREG(facts.st_mode))
-        throw wrong("it is no file");
-    if ((facts.st_mode & 007) != 0)
-        throw wrong("everyone may read it: chmod o= " + file);
     Credentials out;
-    std::istringstream text(tinykvm::read_text(fd.get(), option + " " + file));
+    std::istringstream text(read_private_file(option, file));
     std::string line;
     bool ours = false;
     while (std::getline(text, line)) {
