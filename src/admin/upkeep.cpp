@@ -6,6 +6,7 @@
 #include "src/common/clock.hpp"
 #include "src/ops/json.hpp"
 #include "src/store/errors.hpp"
+#include "src/store/shared/collect.hpp"
 #include "src/store/snapshots/bucket_chunks.hpp"
 
 namespace kvmserver::admin {
@@ -23,9 +24,9 @@ void gc(Call& call) {
     if (!how.dry_run)
         call.api.changed();
     json reply = ops::gc_json(result, how.dry_run);
-    // In a cluster another daemon may be about to name them.
-    if (call.store().bucket() && !call.store().shared())
-        reply["objects"] = store::collect_bucket(call.store(), how.dry_run);
+    if (call.store().bucket())
+        reply["objects"] = call.store().shared() ? store::collect_shared_bucket(call.store(), how.dry_run)
+                                                 : store::collect_bucket(call.store(), how.dry_run);
     call.reply(200, reply);
 }
 

@@ -183,6 +183,37 @@ std::optional<std::int64_t> ClusterIndex::change(std::span<const store::SharedCo
     return done.applied ? std::optional(done.revision) : std::nullopt;
 }
 
+// A key with a lease, which deletes the key when it ends.
+class ClusterIndex::Lock final : public store::SharedLock {
+public:
+    Lock(ClusterIndex& index, std::int64_t lease) : index_(index), lease_(lease) {}
+    ~Lock() override {
+        try {
+            index_.client_.revoke_lease(lease_);
+        } catch (const UserError&) { // it ends by itself
+        }
+    }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+    bool held() override {
+        return index_.try_to([&] { return index_.client_.keep_lease(lease_); });
+    }
+
+private:
+    ClusterIndex& index_;
+    const std::int64_t lease_;
+};
+
+std::unique_ptr<store::SharedLock> ClusterIndex::try_lock(const std::string& key) {
+    const std::int64_t revision = cluster_revision();
+    const std::int64_t lease = try_to([&] { return client_.grant_lease(store::kLockSeconds); });
+    auto lock = std::make_unique<Lock>(*this, lease);
+    const etcd::Condition conditions[] = {{etcd::Condition::Of::created, key, 0},
+                                          {etcd::Condition::Of::changed, kClusterKey, revision}};
+    const etcd::Change change{key, "", lease};
+    return try_to([&] { return client_.change(conditions, {&change, 1}).applied; }) ? std::move(lock) : nullptr;
+}
+
 std::string ClusterIndex::name() const { return client_.address().text(); }
 
 } // namespace kvmserver::cluster

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -34,6 +35,7 @@ public:
     std::int64_t list(const std::function<void(store::SharedEntry)>& take) override;
     std::optional<std::int64_t> change(std::span<const store::SharedCondition> conditions,
                                        std::span<const store::SharedChange> changes) override;
+    std::unique_ptr<store::SharedLock> try_lock(const std::string& key) override;
     std::string name() const override;
 
     // The value of an entry that a watch told.
@@ -41,6 +43,7 @@ public:
     etcd::Client& client() { return client_; }
 
 private:
+    class Lock;
     using Clock = std::chrono::steady_clock;
     template <class Action>
     auto try_to(const Action& action);

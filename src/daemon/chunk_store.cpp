@@ -123,15 +123,28 @@ std::optional<std::string> ChunkStore::get_record(const Digest& snapshot) {
     return bytes ? std::optional(text_of(*bytes)) : std::nullopt;
 }
 
-void ChunkStore::list(const std::function<void(const Digest& chunk)>& take) {
+void ChunkStore::list_below(std::string_view prefix, std::string (*key_of)(const Digest&),
+                            const std::function<void(const Digest&)>& take) {
+    constexpr std::size_t kHex = 64;
     claim();
     try_to([&] {
-        bucket_.list(std::string(kBelow), [&](const std::string& key) {
-            const auto digest = Digest::from_hex(std::string_view(key).substr(key.rfind('/') + 1));
+        bucket_.list(std::string(prefix), [&](const std::string& key) {
+            const auto digest = Digest::from_hex(std::string_view(key).substr(key.rfind('/') + 1, kHex));
             if (digest && key_of(*digest) == key)
                 take(*digest);
         });
     });
+}
+
+void ChunkStore::list(const std::function<void(const Digest& chunk)>& take) { list_below(kBelow, key_of, take); }
+
+void ChunkStore::list_records(const std::function<void(const Digest& snapshot)>& take) {
+    list_below(kRecords, record_key, take);
+}
+
+void ChunkStore::remove_record(const Digest& snapshot) {
+    claim();
+    try_to([&] { bucket_.remove(record_key(snapshot)); });
 }
 
 void ChunkStore::remove(const Digest& chunk) {

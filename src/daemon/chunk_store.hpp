@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "src/daemon/metrics.hpp"
 #include "src/objects/bucket.hpp"
@@ -30,6 +31,8 @@ public:
     bool has_record(const Digest& snapshot) override;
     void put_record(const Digest& snapshot, const std::string& record) override;
     std::optional<std::string> get_record(const Digest& snapshot) override;
+    void list_records(const std::function<void(const Digest& snapshot)>& take) override;
+    void remove_record(const Digest& snapshot) override;
     void list(const std::function<void(const Digest& chunk)>& take) override;
     void remove(const Digest& chunk) override;
     std::string name_of(const Digest& chunk) const override;
@@ -41,6 +44,8 @@ private:
     using Clock = std::chrono::steady_clock;
     template <class Action>
     auto try_to(const Action& action);
+    void list_below(std::string_view prefix, std::string (*key_of)(const Digest&),
+                    const std::function<void(const Digest&)>& take);
     objects::Bucket bucket_;
     const std::filesystem::path store_;
     const std::string cluster_;

@@ -40,6 +40,9 @@ MissingChunk::MissingChunk(const Digest& digest)
 
 ChunksAway::ChunksAway(const std::string& why) : UserError(ExitCode::unreachable, "chunks of snapshots: " + why) {}
 
+BucketCollected::BucketCollected()
+    : Conflict("gc removes objects from the bucket of the cluster, again and again: deploy it again") {}
+
 IndexAway::IndexAway(const std::string& why) : UserError(ExitCode::unreachable, "the cluster's index: " + why) {}
 
 IndexDamaged::IndexDamaged(const std::string& path, const std::string& why)

@@ -84,6 +84,12 @@ public:
     explicit ChunksAway(const std::string& why);
 };
 
+// gc removes objects from the bucket of the cluster, or did so since the bucket was asked: whoever deploys asks again.
+class BucketCollected : public Conflict {
+public:
+    BucketCollected();
+};
+
 // The cluster's index (`serve --cluster`) is not reached or refuses: nothing can be changed. (HTTP: 503.)
 class IndexAway : public UserError {
 public:

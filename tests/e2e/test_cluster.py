@@ -385,6 +385,26 @@ def test_gc_of_versions(pair, snapshot) -> None:
     assert len(other.store.json("versions", "hello")["versions"]) == 1
 
 
+def objects(cluster) -> set[str]:
+    return {file.name for file in (cluster.s3.bucket / "app").glob("*/??/*") if file.is_file()}
+
+
+def test_gc_of_the_bucket(cluster, pair, snapshots, program) -> None:
+    one, other = pair
+    one.store.deploy(snapshots.of(program("c-epoll")), "stays")
+    kept = objects(cluster)
+    other.store.deploy(snapshots.of(program("c-poll")), "goes")
+    one.serves("goes")
+    assert objects(cluster) > kept
+    one.store.ok("delete", "goes", "--yes")
+    freed = one.store.json("gc")
+    assert objects(cluster) == kept and freed["objects"] > 0, freed
+    assert one.status("stays") == other.status("stays") == 200
+    # The other daemon still has it on its disk, and brings it back.
+    other.store.deploy(snapshots.of(program("c-poll")), "again")
+    one.serves("again")
+
+
 class Load:
     """Clients that ask through the load balancer again and again, until close()."""
 

@@ -66,10 +66,13 @@ FunctionChange::~FunctionChange() {
 
 void FunctionChange::add(const VersionRecord& version) {
     insert_version(*index_, version);
+    new_snapshots_.push_back(version.snapshot);
     put_.push_back(version);
 }
 
 void FunctionChange::replace(const VersionRecord& version) {
+    if (store_.shared() && load_version(*index_, id_, version.number).snapshot != version.snapshot)
+        new_snapshots_.push_back(version.snapshot);
     index_
         ->prepare("UPDATE version SET state = ?, snapshot = (SELECT id FROM snapshot WHERE digest = ?) "
                   "WHERE function = ? AND number = ?")
@@ -148,7 +151,7 @@ FunctionRecord FunctionChange::write_and_commit() {
     folder.sync_folder(function_folder(name_));
     if (new_folder || made_)
         folder.sync_folder(kFunctions);
-    publish_function(store_, *index_, id_, routes_before_);
+    publish_function(store_, *index_, id_, routes_before_, new_snapshots_);
     transaction_.commit();
     done_ = true;
     return function;

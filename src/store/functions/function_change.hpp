@@ -53,7 +53,8 @@ private:
     bool made_ = false, files_touched_ = false, done_ = false;
     std::vector<VersionRecord> put_;
     std::vector<std::uint64_t> removed_;
-    std::vector<Route> routes_before_; // in a cluster
+    std::vector<Route> routes_before_; // in a cluster, as is:
+    std::vector<Digest> new_snapshots_;
 };
 
 // Makes a function's records match the index; removes them if the index has no such function. Returns one line for each

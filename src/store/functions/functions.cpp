@@ -9,6 +9,7 @@
 #include "src/common/clock.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/functions/deploy_change.hpp"
+#include "src/store/shared/generation.hpp"
 #include "tinykvm/base/text.hpp"
 
 namespace kvmserver::store {
@@ -132,6 +133,12 @@ Event Functions::event(Action action, std::string subject, const std::string& me
 
 DeployResult Functions::deploy(const DeployRequest& request) {
     check_manifest(request.manifest);
+    DeployResult result;
+    with_chunks_in_bucket(store_, {&request.snapshot, 1}, [&] { result = deploy_now(request); });
+    return result;
+}
+
+DeployResult Functions::deploy_now(const DeployRequest& request) {
     FunctionChange change(store_, request.function, request.if_match, FunctionChange::Missing::make);
     DeployResult result;
     const FunctionRecord before = load_function(change.database(), change.id());
@@ -172,6 +179,13 @@ void Functions::set_state(const std::string& name, std::uint64_t version, Versio
 }
 
 bool Functions::compressed(const std::string& name, std::uint64_t version, const Digest& hurried, const Digest& anew) {
+    bool done = false;
+    with_chunks_in_bucket(store_, {&anew, 1}, [&] { done = compressed_now(name, version, hurried, anew); });
+    return done;
+}
+
+bool Functions::compressed_now(const std::string& name, std::uint64_t version, const Digest& hurried,
+                               const Digest& anew) {
     try {
         FunctionChange change(store_, name, {});
         VersionRecord record = load_version(change.database(), change.id(), version);
@@ -189,6 +203,13 @@ bool Functions::compressed(const std::string& name, std::uint64_t version, const
 }
 
 Digest Functions::warmed(const std::string& name, std::uint64_t version, const Digest& warmed, bool compress_later) {
+    Digest before;
+    with_chunks_in_bucket(store_, {&warmed, 1}, [&] { before = warmed_now(name, version, warmed, compress_later); });
+    return before;
+}
+
+Digest Functions::warmed_now(const std::string& name, std::uint64_t version, const Digest& warmed,
+                             bool compress_later) {
     FunctionChange change(store_, name, {});
     VersionRecord record = load_version(change.database(), change.id(), version);
     auto warms_until = change.database().prepare("SELECT warms_until FROM version WHERE function = ? AND number = ?");

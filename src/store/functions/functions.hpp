@@ -150,6 +150,9 @@ public:
     std::optional<std::string> owner(const Route& route); // the function that has this very route
 
 private:
+    DeployResult deploy_now(const DeployRequest& request);
+    bool compressed_now(const std::string& name, std::uint64_t version, const Digest& hurried, const Digest& anew);
+    Digest warmed_now(const std::string& name, std::uint64_t version, const Digest& warmed, bool compress_later);
     Event event(Action action, std::string subject, const std::string& message = {}) const;
     Switched switch_to(FunctionChange& change, const std::vector<Live>& live, Action action,
                        const std::string& message);

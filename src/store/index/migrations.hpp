@@ -16,6 +16,7 @@ extern const char* const kSchema7Sql;  // schema_7.sql
 extern const char* const kSchema8Sql;  // schema_8.sql
 extern const char* const kSchema9Sql;  // schema_9.sql
 extern const char* const kSchema10Sql; // schema_10.sql
+extern const char* const kSchema11Sql; // schema_11.sql
 
 // Element n migrates schema n to schema n + 1; schema 0 is an empty database. A released element never changes.
 std::span<const char* const> all_migrations();

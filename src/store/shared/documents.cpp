@@ -47,7 +47,7 @@ std::string shared_key(std::string_view function) { return fmt::format("{}{}", k
 
 std::string shared_key(const Route& route) { return fmt::format("{}{}", kSharedRoutes, route.text()); }
 
-bool is_plain(std::string_view key) { return key.starts_with(kSharedRoutes); }
+bool is_plain(std::string_view key) { return key.starts_with(kSharedRoutes) || key.starts_with(kSharedGc); }
 
 bool is_copied(std::string_view key) { return key == kSharedSettings || key.starts_with(kSharedFunctions); }
 

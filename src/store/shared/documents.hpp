@@ -2,10 +2,12 @@
 //
 //     functions/NAME     JSON: the function's record, the records of its versions, its history
 //     routes/HOST/PATH   the name of the function that has the route
+//     gc/running         is there while a daemon removes objects from the bucket
+//     gc/generation      changes before it does
 //     settings           the record of shared secrets, tokens and certificates
 //
-// Records hold ids, which are each store's own: who reads them puts in its own ones. All values but those of routes may
-// hold secrets.
+// Records hold ids, which are each store's own: who reads them puts in its own ones. All values but those of routes and
+// of gc may hold secrets.
 #pragma once
 #include <string>
 #include <string_view>
@@ -18,7 +20,10 @@
 namespace kvmserver::store {
 
 inline constexpr std::string_view kSharedFunctions = "functions/", kSharedRoutes = "routes/";
+inline constexpr std::string_view kSharedGc = "gc/";
 inline constexpr const char* kSharedSettings = "settings";
+inline constexpr const char* kGcRunning = "gc/running";
+inline constexpr const char* kGcGeneration = "gc/generation";
 
 std::string shared_key(std::string_view function);
 std::string shared_key(const Route& route);

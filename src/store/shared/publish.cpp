@@ -8,6 +8,7 @@
 #include "src/store/functions/settings_record.hpp"
 #include "src/store/shared/copied.hpp"
 #include "src/store/shared/documents.hpp"
+#include "src/store/shared/generation.hpp"
 #include "src/store/shared/shared_index.hpp"
 #include "tinykvm/base/text.hpp"
 
@@ -40,11 +41,14 @@ Claims claim_routes(const std::string& name, const std::vector<Route>& before, c
 }
 
 void make(Store& store, Database& database, const std::string& key, std::optional<std::string> value, Claims claims,
-          const std::string& what) {
+          const std::string& what, std::span<const SharedCondition> of_bucket = {}) {
+    claims.conditions.insert(claims.conditions.end(), of_bucket.begin(), of_bucket.end());
     claims.conditions.push_back({.key = key, .revision = copied(database, key).expected()});
     const bool removed = !value;
     claims.changes.push_back({key, std::move(value)});
     const auto revision = store.shared()->change(claims.conditions, claims.changes);
+    if (!revision)
+        require_same_generation(*store.shared(), of_bucket);
     if (!revision)
         throw Conflict(fmt::format("{} was changed through another daemon of the cluster at the same moment: read it "
                                    "again and repeat the change",
@@ -62,14 +66,15 @@ std::vector<Route> routes_of(const Database& database, std::int64_t function) {
     return routes;
 }
 
-void publish_function(Store& store, Database& database, std::int64_t id, const std::vector<Route>& routes_before) {
+void publish_function(Store& store, Database& database, std::int64_t id, const std::vector<Route>& routes_before,
+                      std::span<const Digest> new_snapshots) {
     if (!store.shared())
         return;
     const SharedFunction function = load_shared_function(database, id);
     const std::string& name = function.record.name;
     make(store, database, shared_key(name), to_text(function),
          claim_routes(name, routes_before, function.record.routes),
-         fmt::format("function {}, or one of its routes,", name));
+         fmt::format("function {}, or one of its routes,", name), conditions_of_bucket(database, new_snapshots));
 }
 
 void publish_removal(Store& store, Database& database, const std::string& name,

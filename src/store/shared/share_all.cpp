@@ -11,9 +11,9 @@
 #include "src/store/shared/copied.hpp"
 #include "src/store/shared/copy.hpp"
 #include "src/store/shared/documents.hpp"
+#include "src/store/shared/generation.hpp"
 #include "src/store/shared/publish.hpp"
 #include "src/store/shared/shared_index.hpp"
-#include "src/store/snapshots/bucket_chunks.hpp"
 
 namespace kvmserver::store {
 
@@ -72,12 +72,12 @@ void share_function(Store& store, const std::string& name) {
         for (const std::uint64_t number : version_numbers(*index, id))
             snapshots.push_back(load_version(*index, id, number).snapshot);
     }
-    for (const Digest& snapshot : snapshots)
-        upload_snapshot(store, snapshot);
-    auto index = store.index();
-    Transaction transaction(*index);
-    publish_function(store, *index, id, routes_before);
-    transaction.commit();
+    with_chunks_in_bucket(store, snapshots, [&] {
+        auto index = store.index();
+        Transaction transaction(*index);
+        publish_function(store, *index, id, routes_before, snapshots);
+        transaction.commit();
+    });
 }
 
 } // namespace

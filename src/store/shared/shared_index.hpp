@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,6 +26,15 @@ struct SharedChange {
     std::optional<std::string> value; // nullopt: the entry is deleted
 };
 
+// Held until it is destroyed, or for a while longer if the daemon dies.
+class SharedLock {
+public:
+    virtual ~SharedLock() = default;
+    // Whether it still is. To be called at least every kLockSeconds / 3. Throws IndexAway.
+    virtual bool held() = 0;
+};
+inline constexpr std::int64_t kLockSeconds = 30;
+
 // Any number of threads may use it. All but name() throw IndexAway, and UserError if the service refuses or what it has
 // is not of this cluster.
 class SharedIndex {
@@ -37,6 +47,8 @@ public:
     // All changes or none. Returns their revision; nullopt: a condition does not hold.
     virtual std::optional<std::int64_t> change(std::span<const SharedCondition> conditions,
                                                std::span<const SharedChange> changes) = 0;
+    // An entry that one daemon of the cluster can have at a time. Null: another one has it.
+    virtual std::unique_ptr<SharedLock> try_lock(const std::string& key) = 0;
     virtual std::string name() const = 0; // for messages
 };
 

@@ -86,7 +86,7 @@ std::set<Digest> held_chunks(const Folder& folder, const Database& database, con
 } // namespace
 
 BucketUpload::BucketUpload(Store& store, const std::map<Digest, std::uint64_t>& chunks,
-                           const std::function<std::string(const Digest&)>& path) {
+                           const std::function<std::string(const Digest&)>& path, Ask ask) {
     if (!store.bucket())
         return;
     chunks_ = &chunks;
@@ -95,7 +95,7 @@ BucketUpload::BucketUpload(Store& store, const std::map<Digest, std::uint64_t>& 
     {
         auto index = store.index();
         for (const auto& [digest, length] : chunks)
-            if (!is_in_bucket(*index, digest))
+            if (ask == Ask::all || !is_in_bucket(*index, digest))
                 lacking.push_back({digest, length});
     }
     BackgroundWork transfers(kTransfersAtOnce);
@@ -115,14 +115,14 @@ void BucketUpload::note(Database& database) const {
             note_in_bucket(database, digest);
 }
 
-void upload_snapshot(Store& store, const Digest& snapshot) {
+void upload_snapshot(Store& store, const Digest& snapshot, BucketUpload::Ask ask) {
     if (!store.bucket())
         return;
     std::map<Digest, std::uint64_t> chunks;
     const SnapshotRecord record = load_snapshot(*store.index(), snapshot);
     for (const ChunkRef& piece : record.pieces)
         chunks.emplace(piece.digest, piece.length);
-    const BucketUpload upload(store, chunks, chunk_path);
+    const BucketUpload upload(store, chunks, chunk_path, ask);
     upload_record(store, record);
     auto index = store.index();
     Transaction transaction(*index);
@@ -153,6 +153,8 @@ void fetch_missing(Folder& folder, ChunkBucket& bucket, std::span<const ChunkRef
 std::uint64_t upload_older(Store& store, const std::function<bool()>& stop,
                            const std::function<void(const std::string&)>& tell) {
     constexpr std::size_t kTold = 1024;
+    if (store.folder().size_of(kCluster)) // what functions have is there, and the rest is not wanted
+        return 0;
     std::vector<ChunkRef> older;
     {
         auto index = store.index();

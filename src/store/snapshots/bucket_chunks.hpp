@@ -19,8 +19,10 @@ namespace kvmserver::store {
 class BucketUpload {
 public:
     // `chunks` with their lengths; `path`: the file in the store's folder that has a chunk's bytes. Throws ChunksAway.
+    // Asks the bucket about those, too, that it is known to have had: another store may have removed them.
+    enum class Ask { unknown, all };
     BucketUpload(Store& store, const std::map<Digest, std::uint64_t>& chunks,
-                 const std::function<std::string(const Digest&)>& path);
+                 const std::function<std::string(const Digest&)>& path, Ask ask = Ask::unknown);
     // Within the transaction that names the chunks.
     void note(Database& database) const;
 
@@ -31,7 +33,7 @@ private:
 
 // The same for a snapshot that the index names already: it may have been imported by a process that does not know the
 // bucket. Does nothing in a store without one. Throws ChunksAway, UserError (bad_snapshot), NotFound.
-void upload_snapshot(Store& store, const Digest& snapshot);
+void upload_snapshot(Store& store, const Digest& snapshot, BucketUpload::Ask ask = BucketUpload::Ask::unknown);
 
 // In a store of a cluster: the list of the snapshot's chunks, for other stores. Throws ChunksAway.
 void upload_record(Store& store, const SnapshotRecord& snapshot);

@@ -27,6 +27,8 @@ public:
     virtual bool has_record(const Digest& snapshot) = 0;
     virtual void put_record(const Digest& snapshot, const std::string& record) = 0;
     virtual std::optional<std::string> get_record(const Digest& snapshot) = 0; // not checked
+    virtual void list_records(const std::function<void(const Digest& snapshot)>& take) = 0;
+    virtual void remove_record(const Digest& snapshot) = 0;
     virtual void list(const std::function<void(const Digest& chunk)>& take) = 0;
     virtual void remove(const Digest& chunk) = 0;
     virtual std::string name_of(const Digest& chunk) const = 0; // of the object, for messages

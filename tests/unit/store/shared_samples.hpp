@@ -45,6 +45,13 @@ public:
                 entries_.erase(change.key);
         return revision_;
     }
+    std::unique_ptr<SharedLock> try_lock(const std::string& key) override {
+        reach();
+        if (entries_.contains(key))
+            return nullptr;
+        entries_[key] = {key, "", ++revision_};
+        return std::make_unique<Lock>(*this, key);
+    }
     std::string name() const override { return "memory"; }
 
     std::function<void()> before_change; // once
@@ -61,6 +68,21 @@ public:
     }
 
 private:
+    class Lock final : public SharedLock {
+    public:
+        Lock(MemoryIndex& index, std::string key) : index_(index), key_(std::move(key)) {}
+        ~Lock() override {
+            index_.entries_.erase(key_);
+            ++index_.revision_;
+        }
+        Lock(const Lock&) = delete;
+        Lock& operator=(const Lock&) = delete;
+        bool held() override { return true; }
+
+    private:
+        MemoryIndex& index_;
+        const std::string key_;
+    };
     void reach() const {
         if (away)
             throw IndexAway("it is away");
@@ -91,14 +113,25 @@ public:
         const auto at = records.find(snapshot);
         return at == records.end() ? std::nullopt : std::optional(at->second);
     }
+    void list_records(const std::function<void(const Digest&)>& take) override {
+        for (const auto& [snapshot, record] : records)
+            take(snapshot);
+    }
+    void remove_record(const Digest& snapshot) override { records.erase(snapshot); }
     void list(const std::function<void(const Digest&)>& take) override {
         for (const auto& [chunk, bytes] : chunks_)
             take(chunk);
     }
-    void remove(const Digest& chunk) override { chunks_.erase(chunk); }
+    void remove(const Digest& chunk) override {
+        chunks_.erase(chunk);
+        if (after_remove)
+            std::exchange(after_remove, {})();
+    }
     std::string name_of(const Digest& chunk) const override { return chunk.hex(); }
 
     std::map<Digest, std::string> records;
+    std::function<void()> after_remove; // once
+    std::size_t size() const { return chunks_.size(); }
 
 private:
     std::mutex mutex_;

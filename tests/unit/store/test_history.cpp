@@ -270,13 +270,14 @@ TEST_CASE("a store of schema 4, and an index that is made anew, begin a history"
     const char* const back = "DROP TABLE shared; DROP TABLE certificate; DROP TABLE change; DROP INDEX "
                              "version_to_compress; DROP TABLE event; ALTER TABLE version "
                              "DROP COLUMN warms_until; ALTER TABLE function DROP COLUMN moved; "
-                             "ALTER TABLE chunk DROP COLUMN in_bucket; PRAGMA user_version = 4";
+                             "ALTER TABLE chunk DROP COLUMN in_bucket; ALTER TABLE snapshot DROP COLUMN in_bucket_at; "
+                             "PRAGMA user_version = 4";
     CHECK(sqlite3_exec(db, back, nullptr, nullptr, nullptr) == SQLITE_OK);
     sqlite3_close(db);
     {
         Store store(path);
         REQUIRE(store.notes().size() == 1);
-        CHECK(store.notes()[0].line.find("migrated from schema 4 to 10") != std::string::npos);
+        CHECK(store.notes()[0].line.find("migrated from schema 4 to 11") != std::string::npos);
         CHECK(picture(store, "hello") == before);
         CHECK(told(store).empty());
         deploy_as(store, kToken, 2);

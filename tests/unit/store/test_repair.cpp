@@ -424,7 +424,8 @@ TEST_CASE("a store of schema 1 is migrated: what is in it is the operator's, and
               "ALTER TABLE upload DROP COLUMN token; ALTER TABLE token DROP COLUMN routes; "
               "ALTER TABLE secret DROP COLUMN grants; ALTER TABLE token DROP COLUMN ceilings; "
               "ALTER TABLE version DROP COLUMN ceilings; ALTER TABLE version DROP COLUMN compress_later; "
-              "ALTER TABLE version DROP COLUMN warms_until; ALTER TABLE chunk DROP COLUMN in_bucket; DROP TABLE event; "
+              "ALTER TABLE version DROP COLUMN warms_until; ALTER TABLE chunk DROP COLUMN in_bucket; ALTER TABLE "
+              "snapshot DROP COLUMN in_bucket_at; DROP TABLE event; "
               "PRAGMA "
               "user_version = 1");
     Store store(path);

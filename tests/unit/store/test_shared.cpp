@@ -3,8 +3,10 @@
 #include "tests/unit/store/shared_samples.hpp"
 
 #include <algorithm>
+#include <thread>
 
 #include "src/store/functions/certificates.hpp"
+#include "src/store/shared/collect.hpp"
 #include "src/store/shared/copied.hpp"
 #include "src/store/shared/copy.hpp"
 #include "src/store/shared/documents.hpp"
@@ -276,6 +278,48 @@ TEST_CASE("an index that went back to an older state removes nothing, and the ne
         CHECK(picture(*store, "hello") == hello);
         CHECK(picture(*store, "new") == added);
     }
+    pair.sound();
+}
+
+TEST_CASE("gc of the bucket removes what no function has, and nothing else") {
+    Pair pair;
+    deploy(pair.one, "hello", 1);
+    deploy(pair.other, "other", 2);
+    const SnapshotHold unused = import(pair.one, sample_pieces(3));
+    const auto before = pair.bucket->size();
+    const auto would = collect_shared_bucket(pair.other, true);
+    CHECK(would > 1); // chunks and their list
+    CHECK(pair.bucket->size() == before);
+    CHECK(collect_shared_bucket(pair.other, false) == would);
+    CHECK(pair.bucket->size() + would - 1 == before);
+    CHECK(collect_shared_bucket(pair.one, false) == 0);
+    pair.follow();
+    pair.same("hello");
+    pair.same("other");
+    // What was imported before is complete again once a function has it.
+    Functions(pair.one).deploy({.function = "late", .snapshot = unused.digest(), .if_match = {}});
+    pair.follow();
+    pair.same("late");
+    CHECK(collect_shared_bucket(pair.other, false) == 0);
+    pair.sound();
+}
+
+TEST_CASE("a deploy while gc of another daemon removes has all its chunks in the end") {
+    Pair pair;
+    deploy(pair.one, "hello", 1);
+    const SnapshotHold staged = import(pair.one, sample_pieces(2));
+    std::thread deploying;
+    pair.bucket->after_remove = [&] { // some of its chunks are gone, and gc goes on
+        deploying = std::thread(
+            [&] { Functions(pair.one).deploy({.function = "staged", .snapshot = staged.digest(), .if_match = {}}); });
+    };
+    collect_shared_bucket(pair.other, false);
+    REQUIRE(deploying.joinable());
+    deploying.join();
+    pair.follow();
+    pair.same("staged");
+    CHECK(collect_shared_bucket(pair.other, false) == 0);
+    pair.same("staged");
     pair.sound();
 }
 
