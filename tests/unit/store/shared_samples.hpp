@@ -15,11 +15,13 @@ namespace kvmserver::store::test {
 class MemoryIndex final : public SharedIndex {
 public:
     std::optional<SharedEntry> get(const std::string& key) override {
+        const std::lock_guard lock(mutex_);
         reach();
         const auto at = entries_.find(key);
         return at == entries_.end() ? std::nullopt : std::optional(at->second);
     }
     std::int64_t list(const std::function<void(SharedEntry)>& take) override {
+        const std::lock_guard lock(mutex_);
         reach();
         for (const auto& [key, entry] : entries_)
             take({key, "", entry.revision});
@@ -27,6 +29,7 @@ public:
     }
     std::optional<std::int64_t> change(std::span<const SharedCondition> conditions,
                                        std::span<const SharedChange> changes) override {
+        const std::lock_guard lock(mutex_);
         reach();
         if (before_change)
             std::exchange(before_change, {})();
@@ -46,6 +49,7 @@ public:
         return revision_;
     }
     std::unique_ptr<SharedLock> try_lock(const std::string& key) override {
+        const std::lock_guard lock(mutex_);
         reach();
         if (entries_.contains(key))
             return nullptr;
@@ -72,6 +76,7 @@ private:
     public:
         Lock(MemoryIndex& index, std::string key) : index_(index), key_(std::move(key)) {}
         ~Lock() override {
+            const std::lock_guard lock(index_.mutex_);
             index_.entries_.erase(key_);
             ++index_.revision_;
         }
@@ -87,6 +92,7 @@ private:
         if (away)
             throw IndexAway("it is away");
     }
+    std::recursive_mutex mutex_; // before_change makes changes
     std::map<std::string, SharedEntry> entries_;
     std::int64_t revision_ = 1;
 };
