@@ -25,6 +25,13 @@ VerifyOptions look_only() {
     return options;
 }
 
+void deploy_stored(Store& store, const std::string& name, const Digest& snapshot) {
+    DeployRequest request;
+    request.function = name;
+    request.snapshot = snapshot;
+    Functions(store).deploy(request);
+}
+
 struct Pair {
     TempFolder folder;
     std::shared_ptr<MemoryIndex> index = std::make_shared<MemoryIndex>();
@@ -297,7 +304,7 @@ TEST_CASE("gc of the bucket removes what no function has, and nothing else") {
     pair.same("hello");
     pair.same("other");
     // What was imported before is complete again once a function has it.
-    Functions(pair.one).deploy({.function = "late", .snapshot = unused.digest(), .if_match = {}});
+    deploy_stored(pair.one, "late", unused.digest());
     pair.follow();
     pair.same("late");
     CHECK(collect_shared_bucket(pair.other, false) == 0);
@@ -310,8 +317,7 @@ TEST_CASE("a deploy while gc of another daemon removes has all its chunks in the
     const SnapshotHold staged = import(pair.one, sample_pieces(2));
     std::thread deploying;
     pair.bucket->after_remove = [&] { // some of its chunks are gone, and gc goes on
-        deploying = std::thread(
-            [&] { Functions(pair.one).deploy({.function = "staged", .snapshot = staged.digest(), .if_match = {}}); });
+        deploying = std::thread([&] { deploy_stored(pair.one, "staged", staged.digest()); });
     };
     collect_shared_bucket(pair.other, false);
     REQUIRE(deploying.joinable());
