@@ -19,7 +19,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kSlice{5};          // deploys wait for so long
 constexpr std::chrono::milliseconds kBetween{500}; // they look every 100 ms
-constexpr std::size_t kAtOnce = 16;                // removed between two looks at the lock
 
 struct Objects {
     std::set<Digest> chunks, records;
@@ -66,17 +65,17 @@ void forget(Store& store, const Digest& chunk) {
 std::uint64_t remove_some(Store& store, Objects& unnamed, SharedLock& lock) {
     const auto end = Clock::now() + kSlice;
     std::uint64_t removed = 0;
-    while (unnamed.size() > 0 && Clock::now() < end && lock.held())
-        for (std::size_t i = 0; i < kAtOnce && unnamed.size() > 0; ++i, ++removed)
-            // The list of chunks first: without it nobody looks for them.
-            if (!unnamed.records.empty()) {
-                store.bucket()->remove_record(*unnamed.records.begin());
-                unnamed.records.erase(unnamed.records.begin());
-            } else {
-                store.bucket()->remove(*unnamed.chunks.begin());
-                forget(store, *unnamed.chunks.begin());
-                unnamed.chunks.erase(unnamed.chunks.begin());
-            }
+    // The lock outlasts each removal: with its repetitions, a request to the bucket ends within 40 s.
+    for (; unnamed.size() > 0 && Clock::now() < end && lock.held(); ++removed)
+        // The list of chunks first: without it nobody looks for them.
+        if (!unnamed.records.empty()) {
+            store.bucket()->remove_record(*unnamed.records.begin());
+            unnamed.records.erase(unnamed.records.begin());
+        } else {
+            store.bucket()->remove(*unnamed.chunks.begin());
+            forget(store, *unnamed.chunks.begin());
+            unnamed.chunks.erase(unnamed.chunks.begin());
+        }
     return removed;
 }
 

@@ -30,10 +30,10 @@ struct SharedChange {
 class SharedLock {
 public:
     virtual ~SharedLock() = default;
-    // Whether it still is. To be called at least every kLockSeconds / 3. Throws IndexAway.
+    // Whether it still is, and then so for kLockSeconds from now on. Throws IndexAway.
     virtual bool held() = 0;
 };
-inline constexpr std::int64_t kLockSeconds = 30;
+inline constexpr std::int64_t kLockSeconds = 60;
 
 // Any number of threads may use it. All but name() throw IndexAway, and UserError if the service refuses or what it has
 // is not of this cluster.
