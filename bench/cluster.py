@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""What a cluster adds to changes, and how soon another daemon has them.
+"""What a cluster adds to changes, how soon another daemon has them, and what it serves.
 
-    bench/cluster.py [--rounds 40] [--json FILE]
+    bench/cluster.py [--rounds 40] [--seconds 3] [--json FILE]
 
-Three daemons: one with its store alone, and two of a cluster (`serve --cluster`) with etcd and an S3 service on this
+Four daemons: one with its store alone, and three of a cluster (`serve --cluster`) with etcd and an S3 service on this
 host. In turn each of the first two gets a variable of a function set, and then a version deployed whose chunks are
 there, by the command line. The figures are medians, and their ratios of one run. Then the time from the end of a change
-through one daemon until the other one answers with its etag. Needs build/, its functions, and what
+through one daemon until the other one answers with its etag.
+
+Then wrk asks 12 functions through HAProxy, with packaging/cluster/haproxy.cfg: before one daemon of the cluster, and
+before three, in turns of --seconds. All share this host, so more than with one cannot be expected. Needs build/, its functions, and what
 `scripts/setup.sh --tests` puts there; an idle host is best.
 """
 import argparse
@@ -27,8 +30,15 @@ import bucket  # noqa: E402
 import harness  # noqa: E402
 import serving  # noqa: E402
 from etcd import Etcd  # noqa: E402
+from haproxy import HAProxy  # noqa: E402
 
 KINDS = ("alone", "cluster")
+FUNCTIONS, TURNS = 12, 5
+SCRIPT = """
+function request() return wrk.format("GET", "/count", {Host = "f" .. math.random(0, %d) .. ".localhost"}) end
+function done(summary) io.write(string.format('{"requests": %%d, "us": %%d, "failed": %%d}', summary.requests,
+    summary.duration, summary.errors.status + summary.errors.connect + summary.errors.read + summary.errors.timeout)) end
+""" % (FUNCTIONS - 1)
 
 
 def timed(action):
@@ -44,6 +54,38 @@ def etag(store):
         return json.loads(connection.getresponse().read())["etag"]
 
 
+def per_second(port, script, seconds):
+    words = ["wrk", "-t1", "-c8", f"-d{seconds}s", "-s", script, f"http://127.0.0.1:{port}/"]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    counted = json.loads(done.stdout[done.stdout.index("{"):])
+    if counted["failed"]:
+        raise common.Failure(f"{counted['failed']} requests failed: {done.stdout}")
+    return counted["requests"] / counted["us"] * 1e6
+
+
+def throughput(options, folder, snapshot, nodes, ends):
+    """`nodes`: stores and their daemons, with the ports of their APIs."""
+    for number in range(FUNCTIONS):
+        nodes[0][0].deploy(snapshot, f"f{number}")
+    for _, daemon, _ in nodes:
+        for number in range(FUNCTIONS):
+            harness.wait_until(lambda d=daemon, n=number: d.ask(f"f{n}").status == 200, "all is served")
+    script = folder / "ask.lua"
+    script.write_text(SCRIPT)
+    balancers, measured = {}, {1: [], 3: []}
+    for count in measured:
+        (folder / f"haproxy-{count}").mkdir()
+        balancers[count] = HAProxy(folder / f"haproxy-{count}", [(daemon.port, api) for _, daemon, api in nodes[:count]])
+        ends.callback(balancers[count].close)
+    for turn in range(TURNS + 1):
+        for count, rates in measured.items():
+            rate = per_second(balancers[count].port, script, options.seconds)
+            if turn:  # the first one warms up
+                rates.append(rate)
+    one, three = (statistics.median(rates) for rates in measured.values())
+    return {"one_per_s": one, "three_per_s": three, "ratio": three / one}
+
+
 def measure(options, folder, ends):
     snapshot = folder / "app.snap"
     program = common.programs()["c-epoll"]
@@ -56,12 +98,15 @@ def measure(options, folder, ends):
     key.write_text("k" * 64)
     key.chmod(0o600)
     shared = ["--cluster", etcd.address, "--cluster-key", str(key), "--chunks", s3.url()]
-    stores = {}
-    for name, words in (("alone", []), ("cluster", shared), ("other", shared)):
+    stores, nodes = {}, []
+    for name, words in (("alone", []), ("cluster", shared), ("other", shared), ("third", shared)):
         (folder / name).mkdir()
         stores[name] = serving.Store(folder / name)
-        daemon = serving.Daemon(stores[name], *words, env=bucket.ENVIRONMENT)
+        api = harness.free_port()
+        daemon = serving.Daemon(stores[name], *words, "--admin", f"127.0.0.1:{api}", env=bucket.ENVIRONMENT)
         ends.callback(daemon.close)
+        if words:
+            nodes.append((stores[name], daemon, api))
     for kind in KINDS:
         stores[kind].deploy(snapshot, "hello")
     taken = {(kind, what): [] for kind in KINDS for what in ("env", "deploy")}
@@ -78,12 +123,14 @@ def measure(options, folder, ends):
     for what in ("env", "deploy"):
         alone, cluster = (statistics.median(taken[kind, what]) for kind in KINDS)
         result[what] = {"alone_ms": alone, "cluster_ms": cluster, "ratio": cluster / alone}
+    result["throughput"] = throughput(options, folder, snapshot, nodes, ends)
     return result
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--seconds", type=int, default=3)
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kvmserver-cluster-") as folder, contextlib.ExitStack() as ends:
@@ -91,6 +138,7 @@ def main():
     for what in ("env", "deploy"):
         print("{0}: alone {1[alone_ms]:.1f} ms, in a cluster {1[cluster_ms]:.1f} ms: {1[ratio]:.2f} times".format(what, result[what]))
     print(f"another daemon has it {result['behind_ms']:.1f} ms after the change, {result['behind_most_ms']:.1f} ms at most")
+    print("through HAProxy: one daemon {0[one_per_s]:.0f} requests/s, three {0[three_per_s]:.0f}: {0[ratio]:.2f} times".format(result["throughput"]))
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -43,7 +43,7 @@ MAY_INCLUDE = {
     "src/cluster": ["src/common", "tinykvm/base", "src/store", "src/etcd"],  # a store's part in a cluster
     "src/ops": ["src/common", "tinykvm/base", "src/snapshot", "src/store"],  # what commands and API do alike
     "src/daemon": ["src/common", "tinykvm/base", "src/ceilings", "src/store", "src/request", "src/http", "src/protocol", "src/jail", "src/tracing", "src/objects", "src/cluster"],
-    "src/admin": ["src/common", "tinykvm/base", "src/ceilings", "src/store", "src/request", "src/http", "src/ops", "src/daemon", "src/remote"],
+    "src/admin": ["src/common", "tinykvm/base", "src/ceilings", "src/store", "src/request", "src/http", "src/ops", "src/daemon", "src/cluster", "src/remote"],
     "src/remote": ["src/common", "tinykvm/base", "src/store", "src/http", "src/ops"],
     "src/cli": ["src/common", "tinykvm", "src/ceilings", "src/snapshot", "src/store", "src/event_loop", "src/setup", "src/capture", "src/runner", "src/http", "src/jail", "src/ops", "src/daemon", "src/admin", "src/remote", "src/tracing", "src/objects", "src/cluster", "src/etcd"],
 }

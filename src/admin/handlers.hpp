@@ -80,6 +80,10 @@ void invoke(Call& call);
 void suspend(Call& call);
 void resume(Call& call);
 void reload(Call& call);
+// nodes.cpp: needs the daemon
+void list_nodes(Call& call);
+void drain_node(Call& call);
+void uncordon_node(Call& call);
 // logs.cpp
 void logs(Call& call);
 

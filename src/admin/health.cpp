@@ -77,10 +77,11 @@ void readyz(Call& call) {
     check("kvm", kvm_problem());
     check("store", store_problem(call.api.source()));
     check("disk", disk_problem(call.api.source().path()));
-    if (const daemon::Control* control = call.api.options().control; control && control->info().draining) {
-        checks["daemon"] = "stopping";
-        ready = false;
-    }
+    if (const daemon::Control* control = call.api.options().control)
+        if (const daemon::DaemonInfo daemon = control->info(); daemon.draining || daemon.drained) {
+            checks["daemon"] = daemon.draining ? "stopping" : "drained";
+            ready = false;
+        }
     call.reply(ready ? 200 : 503, {{"ready", ready}, {"checks", checks}});
 }
 
@@ -115,8 +116,8 @@ void info(Call& call) {
         const daemon::DaemonInfo daemon = control->info();
         object["daemon"] = {{"address", daemon.address},   {"port", daemon.port},
                             {"tls", daemon.tls},           {"started", time_text(daemon.started_ms)},
-                            {"draining", daemon.draining}, {"compresses_later", true},
-                            {"takes_warmed", true}};
+                            {"draining", daemon.draining}, {"drained", daemon.drained},
+                            {"compresses_later", true},    {"takes_warmed", true}};
         if (call.who.allows(store::kScopeRead, ""))
             object["daemon"].update({{"functions", daemon.functions},
                                      {"processes", daemon.processes},

@@ -19,6 +19,7 @@ constexpr ProblemCode kCodes[] = {
     {"wrong-method", 405, "the path has other methods"},
     {"conflict", 409, "the state of the function, upload, token or store does not allow it"},
     {"missing-chunk", 409, "a piece that the delta leaves out was removed"},
+    {"no-cluster", 409, "the store is in no cluster"},
     {"route-taken", 409, "another function has the route"},
     {"wrong-offset", 409, "the upload stands elsewhere"},
     {"changed", 412, "somebody else was faster"},

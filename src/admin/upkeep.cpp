@@ -4,9 +4,11 @@
 #include "src/admin/ceilings.hpp"
 #include "src/admin/handlers.hpp"
 #include "src/common/clock.hpp"
+#include "src/daemon/control.hpp"
 #include "src/ops/json.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/shared/collect.hpp"
+#include "src/store/shared/verify_shared.hpp"
 #include "src/store/snapshots/bucket_chunks.hpp"
 
 namespace kvmserver::admin {
@@ -33,8 +35,13 @@ void gc(Call& call) {
 // Works for a store that cannot be opened too, since it is meant to repair one.
 void verify(Call& call) {
     call.no_members();
+    const bool of_cluster = call.query_flag("cluster");
+    if (of_cluster && !call.api.control().nodes())
+        throw Refused(409, "no-cluster", "this store is in no cluster", "without `--cluster` the store is verified");
     store::VerifyOptions how;
     how.repair = !call.query_flag("dry_run");
+    if (of_cluster)
+        return call.reply(200, ops::verify_json(store::verify_shared(call.store(), how.repair)));
     const store::VerifyReport report = store::verify(call.api.source().path(), how);
     if (how.repair)
         call.api.changed();

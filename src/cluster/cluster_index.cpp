@@ -65,6 +65,10 @@ store::SharedEntry ClusterIndex::opened(etcd::Entry entry) const {
     return {std::move(entry.key), *std::move(text), entry.changed};
 }
 
+std::string ClusterIndex::sealed(const std::string& key, const std::string& value) const {
+    return store::is_plain(key) ? value : seal_.seal(value, key);
+}
+
 std::optional<store::SharedEntry> ClusterIndex::read(const std::string& key) {
     auto entry = try_to([&] { return client_.get(key); });
     return entry ? std::optional(opened(*std::move(entry))) : std::nullopt;
@@ -172,9 +176,7 @@ std::optional<std::int64_t> ClusterIndex::change(std::span<const store::SharedCo
             if_all.push_back({etcd::Condition::Of::changed, condition.key, condition.revision});
     std::vector<etcd::Change> then;
     for (const store::SharedChange& change : changes)
-        then.push_back({change.key, change.value && !store::is_plain(change.key)
-                                        ? std::optional(seal_.seal(*change.value, change.key))
-                                        : change.value});
+        then.push_back({change.key, change.value ? std::optional(sealed(change.key, *change.value)) : std::nullopt});
     if (const std::int64_t revision = cluster_revision(); revision != 0)
         if_all.push_back({etcd::Condition::Of::changed, kClusterKey, revision});
     const etcd::Done done = try_to([&] { return client_.change(if_all, then); });
@@ -183,35 +185,65 @@ std::optional<std::int64_t> ClusterIndex::change(std::span<const store::SharedCo
     return done.applied ? std::optional(done.revision) : std::nullopt;
 }
 
-// A key with a lease, which deletes the key when it ends.
+ClusterIndex::Lease::~Lease() {
+    try {
+        index_.try_to([&] { index_.client_.revoke_lease(id_); });
+    } catch (const UserError&) { // it ends by itself
+    }
+}
+
+bool ClusterIndex::Lease::keep() {
+    return index_.try_to([&] { return index_.client_.keep_lease(id_); });
+}
+
+std::unique_ptr<ClusterIndex::Lease> ClusterIndex::lease(std::int64_t seconds) {
+    return std::make_unique<Lease>(*this, try_to([&] { return client_.grant_lease(seconds); }));
+}
+
+void ClusterIndex::put(const std::string& key, const std::string& value, const Lease& lease) {
+    const etcd::Condition ours{etcd::Condition::Of::changed, kClusterKey, cluster_revision()};
+    const etcd::Change change{key, sealed(key, value), lease.id()};
+    if (!try_to([&] { return client_.change({&ours, 1}, {&change, 1}).applied; }))
+        require_cluster();
+}
+
+std::vector<store::SharedEntry> ClusterIndex::entries(const std::string& prefix) {
+    std::vector<store::SharedEntry> entries;
+    std::string after;
+    for (bool more = true; more;) {
+        etcd::Found found = try_to([&] { return client_.range(prefix, after, kPage, etcd::Values::with); });
+        more = found.more && !found.entries.empty();
+        if (more)
+            after = found.entries.back().key;
+        for (etcd::Entry& entry : found.entries)
+            entries.push_back(opened(std::move(entry)));
+    }
+    if (entries.empty())
+        require_cluster();
+    return entries;
+}
+
+// Its key is deleted with the lease.
 class ClusterIndex::Lock final : public store::SharedLock {
 public:
-    Lock(ClusterIndex& index, std::int64_t lease) : index_(index), lease_(lease) {}
-    ~Lock() override {
-        try {
-            index_.client_.revoke_lease(lease_);
-        } catch (const UserError&) { // it ends by itself
-        }
-    }
-    Lock(const Lock&) = delete;
-    Lock& operator=(const Lock&) = delete;
-    bool held() override {
-        return index_.try_to([&] { return index_.client_.keep_lease(lease_); });
-    }
+    explicit Lock(std::unique_ptr<Lease> lease) : lease_(std::move(lease)) {}
+    bool held() override { return lease_->keep(); }
 
 private:
-    ClusterIndex& index_;
-    const std::int64_t lease_;
+    const std::unique_ptr<Lease> lease_;
 };
 
 std::unique_ptr<store::SharedLock> ClusterIndex::try_lock(const std::string& key) {
     const std::int64_t revision = cluster_revision();
-    const std::int64_t lease = try_to([&] { return client_.grant_lease(store::kLockSeconds); });
-    auto lock = std::make_unique<Lock>(*this, lease);
+    auto lease = this->lease(store::kLockSeconds);
     const etcd::Condition conditions[] = {{etcd::Condition::Of::created, key, 0},
                                           {etcd::Condition::Of::changed, kClusterKey, revision}};
-    const etcd::Change change{key, "", lease};
-    return try_to([&] { return client_.change(conditions, {&change, 1}).applied; }) ? std::move(lock) : nullptr;
+    const etcd::Change change{key, "", lease->id()};
+    return try_to([&] {
+        return client_.change(conditions, {&change, 1}).applied;
+    })
+               ? std::make_unique<Lock>(std::move(lease))
+               : nullptr;
 }
 
 std::string ClusterIndex::name() const { return client_.address().text(); }

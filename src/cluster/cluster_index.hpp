@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "src/cluster/seal.hpp"
 #include "src/etcd/client.hpp"
@@ -38,12 +39,21 @@ public:
     std::unique_ptr<store::SharedLock> try_lock(const std::string& key) override;
     std::string name() const override;
 
+    // All whose keys begin so, with their values.
+    std::vector<store::SharedEntry> entries(const std::string& prefix);
+    // Entries that are put with it are deleted when it is destroyed, or was not kept for so long.
+    class Lease;
+    std::unique_ptr<Lease> lease(std::int64_t seconds);
+    // Whatever was there before.
+    void put(const std::string& key, const std::string& value, const Lease& lease);
+
     // The value of an entry that a watch told.
     store::SharedEntry opened(etcd::Entry entry) const;
     etcd::Client& client() { return client_; }
 
 private:
     class Lock;
+    std::string sealed(const std::string& key, const std::string& value) const;
     using Clock = std::chrono::steady_clock;
     template <class Action>
     auto try_to(const Action& action);
@@ -57,6 +67,20 @@ private:
     Clock::time_point away_until_{}; // of the last failure
     std::string id_;                 // "": any, as is:
     std::int64_t revision_ = 0;      // of the entry with this id; 0: not seen yet
+};
+
+class ClusterIndex::Lease {
+public:
+    Lease(ClusterIndex& index, std::int64_t id) : index_(index), id_(id) {}
+    ~Lease();
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    bool keep(); // false: it has ended. Throws IndexAway
+    std::int64_t id() const { return id_; }
+
+private:
+    ClusterIndex& index_;
+    const std::int64_t id_;
 };
 
 } // namespace kvmserver::cluster

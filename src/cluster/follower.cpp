@@ -9,6 +9,7 @@
 #include "src/store/shared/copied.hpp"
 #include "src/store/shared/copy.hpp"
 #include "src/store/shared/documents.hpp"
+#include "src/store/shared/drained.hpp"
 
 namespace kvmserver::cluster {
 
@@ -19,10 +20,12 @@ constexpr std::chrono::seconds kPause{1}; // before a failure is tried again
 } // namespace
 
 Follower::Follower(std::filesystem::path store, store::StoreOptions options, std::shared_ptr<ClusterIndex> index,
-                   std::function<void(const std::string&)> note)
-    : path_(std::move(store)), options_(std::move(options)), index_(std::move(index)), note_(std::move(note)),
-      watch_(index_->client()) {
+                   std::string node, std::function<void(const std::string&)> note)
+    : path_(std::move(store)), options_(std::move(options)), index_(std::move(index)), node_(std::move(node)),
+      note_(std::move(note)), watch_(index_->client()) {
     try {
+        store_ = std::make_unique<store::Store>(path_, options_);
+        look_whether_drained(); // also if etcd is away
         (void)copy();
     } catch (const std::exception& error) {
         failed(error.what());
@@ -56,6 +59,7 @@ bool Follower::copy() {
     if (!store_)
         store_ = std::make_unique<store::Store>(path_, options_);
     const store::CopiedAll copied = copy_all(*store_);
+    look_whether_drained();
     if (!copied.failed.empty()) {
         failed(copied.failed.size() == 1
                    ? copied.failed.front()
@@ -83,7 +87,15 @@ void Follower::take(const etcd::Batch& batch) {
         store::note_followed(*index, batch.revision);
         transaction.commit();
     }
+    look_whether_drained();
     revision_ = batch.revision;
+}
+
+void Follower::look_whether_drained() {
+    const bool now = store::is_drained(*store_->index(), node_);
+    if (drained_.exchange(now) != now)
+        note_(now ? "this node is drained: /readyz answers 503, so that load balancers send their requests to others"
+                  : "this node is not drained any more");
 }
 
 // What fails is copied with everything else, after a while.

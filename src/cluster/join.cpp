@@ -12,6 +12,12 @@
 
 namespace kvmserver::cluster {
 
+namespace {
+
+constexpr std::size_t kNodeBytes = 4; // of a node's id; there are few
+
+} // namespace
+
 std::string identify(store::Folder& folder, ClusterIndex& index) {
     if (const auto member = store::membership_of(folder)) {
         index.belong_to(member->id);
@@ -28,16 +34,23 @@ std::string identify(store::Folder& folder, ClusterIndex& index) {
     return *id;
 }
 
-void join(store::Store& store, const ClusterIndex& index, const std::string& id,
-          const std::function<void(const std::string&)>& tell) {
-    if (store::membership_of(store.folder()))
-        return;
+std::string join(store::Store& store, const ClusterIndex& index, const std::string& id,
+                 const std::function<void(const std::string&)>& tell) {
+    const std::string made = random_hex(kNodeBytes);
+    if (const auto member = store::membership_of(store.folder())) {
+        if (!member->node.empty())
+            return member->node;
+        const store::FileLock naming = store.naming();
+        store::set_membership(store.folder(), {member->id, member->address, made});
+        return made;
+    }
     const auto functions = store::share_all(store);
     const store::FileLock naming = store.naming();
-    store::set_membership(store.folder(), {id, index.name()});
+    store::set_membership(store.folder(), {id, index.name(), made});
     tell(fmt::format(
         "this store is now part of the cluster of {}{}", index.name(),
         functions == 0 ? "" : fmt::format(", which has got its {} function{}", functions, functions == 1 ? "" : "s")));
+    return made;
 }
 
 } // namespace kvmserver::cluster

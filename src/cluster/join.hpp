@@ -13,9 +13,9 @@ namespace kvmserver::cluster {
 // cluster, if a newer kvmserver made it; IndexAway if the store has never joined and etcd is not reached.
 std::string identify(store::Folder& folder, ClusterIndex& index);
 
-// The first start in a cluster brings it what the store has. `tell` gets a line for the log. Throws what share_all()
-// throws.
-void join(store::Store& store, const ClusterIndex& index, const std::string& id,
-          const std::function<void(const std::string&)>& tell);
+// The first start in a cluster brings it what the store has. `tell` gets a line for the log. Returns the store's id
+// among those of the cluster. Throws what share_all() throws.
+std::string join(store::Store& store, const ClusterIndex& index, const std::string& id,
+                 const std::function<void(const std::string&)>& tell);
 
 } // namespace kvmserver::cluster

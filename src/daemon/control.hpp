@@ -20,6 +20,9 @@
 namespace kvmserver::store {
 class Store;
 }
+namespace kvmserver::cluster {
+class Nodes;
+}
 
 namespace kvmserver::daemon {
 
@@ -51,7 +54,8 @@ struct DaemonInfo {
     bool tls = false;
     std::int64_t started_ms = 0;                                                // since 1970
     std::uint64_t functions = 0, processes = 0, machines = 0, max_machines = 0; // max_machines 0: no limit
-    bool draining = false;
+    bool draining = false;                                                      // it is about to end
+    bool drained = false; // a node of a cluster that shall get no requests from load balancers
 };
 
 // A request that the daemon makes itself, for the API.
@@ -158,6 +162,9 @@ public:
     // What SIGHUP does: reloads certificates, access log and store, each on its own. What fails to load stays in use as
     // it was. Throws the first failure (UserError, HostError).
     virtual void reload() = 0;
+
+    // Of the cluster; null: the store is in none.
+    virtual cluster::Nodes* nodes() = 0;
 };
 
 } // namespace kvmserver::daemon

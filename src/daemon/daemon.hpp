@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "src/cluster/cluster_index.hpp"
+#include "src/cluster/nodes.hpp"
 #include "src/daemon/chunk_store.hpp"
 #include "src/daemon/control.hpp"
 #include "src/daemon/jail_plans.hpp"
@@ -58,6 +58,7 @@ struct ServeOptions {
     bool share_across_tenants = false;              // whether different tenants' equal pages share memory
     std::shared_ptr<ChunkStore> chunks;             // null: chunks are on the disk only
     std::shared_ptr<cluster::ClusterIndex> cluster; // null: the store is alone
+    cluster::NodeInfo node;                         // with cluster: this daemon; its start is not set
     std::uint64_t chunk_cache_bytes = 0;            // with chunks: that the disk keeps; 0: no limit
     // Called when all is ready, before that is announced. The result lives until the daemon no longer takes requests.
     std::function<std::unique_ptr<Companion>(Control&)> beside;

@@ -52,6 +52,7 @@ struct ChunkCounts {
 struct ClusterState {
     bool followed = false;     // what other daemons change comes at once
     std::int64_t revision = 0; // up to which all is copied
+    bool drained = false;      // this node is
 };
 
 struct MetricsSnapshot {

@@ -169,10 +169,13 @@ Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd>
     if (options_.chunks)
         chunk_keeper_ = std::make_unique<ChunkKeeper>(options_.store, options_.chunks, options_.chunk_cache_bytes,
                                                       [](const std::string& line) { log_line("kvmserver: " + line); });
-    if (options_.cluster)
-        follower_ = std::make_unique<cluster::Follower>(
+    if (options_.cluster) {
+        cluster::NodeInfo self = options_.node;
+        self.started_ms = started_ms_;
+        member_ = std::make_unique<cluster::Member>(
             options_.store, store::StoreOptions{.bucket = options_.chunks, .shared = options_.cluster},
-            options_.cluster, [](const std::string& line) { log_line("kvmserver: " + line); });
+            options_.cluster, self, [](const std::string& line) { log_line("kvmserver: " + line); });
+    }
     if (!listening_)
         throw_errno("dup listening socket");
     std::tie(address_, port_) = address_of(listening.get());
@@ -479,6 +482,7 @@ DaemonInfo Service::info() const {
     info.machines = sums.machines;
     info.max_machines = pool_.max_machines();
     info.draining = draining_;
+    info.drained = member_ && member_->state().drained;
     return info;
 }
 
@@ -494,8 +498,10 @@ MetricsSnapshot Service::metrics() const {
         snapshot.spans = traces_->counts();
     if (options_.chunks)
         snapshot.chunks = options_.chunks->counts();
-    if (follower_)
-        snapshot.cluster = ClusterState{follower_->state().connected, follower_->state().revision};
+    if (member_) {
+        const cluster::FollowerState state = member_->state();
+        snapshot.cluster = ClusterState{state.connected, state.revision, state.drained};
+    }
     if (certificates_) {
         snapshot.certificate_expiry = certificates_->expiry();
         snapshot.certificate_expiries = certificates_->expiries();

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "src/cluster/follower.hpp"
+#include "src/cluster/member.hpp"
 #include "src/daemon/access_log.hpp"
 #include "src/daemon/cache_service.hpp"
 #include "src/daemon/certificates.hpp"
@@ -77,6 +77,7 @@ public:
     void discard(std::unique_ptr<FunctionProcess> process) override { pool_.processes().discard(std::move(process)); }
     void superseded(const Digest& snapshot) override { recompressor_.superseded(snapshot); }
     void reload() override;
+    cluster::Nodes* nodes() override { return member_ ? &member_->nodes() : nullptr; }
     // Sets what else reload() does: reloading the companion's files. {} removes it, and no call is running when this
     // returns.
     void on_reload(std::function<void()> action);
@@ -135,8 +136,8 @@ private:
     TcpSockets tcp_sockets_;
     TcpFront tcp_; // its thread uses the members above
     Recompressor recompressor_;
-    std::unique_ptr<ChunkKeeper> chunk_keeper_;   // null: there is no bucket
-    std::unique_ptr<cluster::Follower> follower_; // null: the store is in no cluster
+    std::unique_ptr<ChunkKeeper> chunk_keeper_; // null: there is no bucket
+    std::unique_ptr<cluster::Member> member_;   // null: the store is in no cluster
 };
 
 } // namespace kvmserver::daemon

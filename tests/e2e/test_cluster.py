@@ -9,7 +9,7 @@ import pytest
 from clusters import Load, Node, cluster, etcd, s3, snapshot  # noqa: F401  fixtures
 from haproxy import HAProxy
 
-CONFLICT, UNREACHABLE = 5, 6
+CONFLICT, UNREACHABLE, BAD_SNAPSHOT = 5, 6, 7
 
 
 @pytest.fixture
@@ -302,6 +302,35 @@ def test_gc_of_the_bucket(cluster, pair, snapshots, program) -> None:
     # The other daemon still has it on its disk, and brings it back.
     other.store.deploy(snapshots.of(program("c-poll")), "again")
     one.serves("again")
+
+
+def test_verify_of_the_cluster(cluster, pair, snapshots, program) -> None:
+    one, other = pair
+    one.store.deploy(snapshots.of(program("c-epoll")), "hello")
+    clean = one.store.json("verify", "--cluster")
+    assert clean["clean"] and clean["functions"] == clean["versions"] == clean["snapshots"] == 1 and clean["chunks"] > 0, clean
+    other.becomes(lambda: functions_of(other) == ["hello"], "the other daemon has it")  # and no chunk on its disk
+    # The list of its chunks, and one of them.
+    lost = [next((cluster.s3.bucket / "app").glob(f"{kind}/??/*")) for kind in ("chunks", "snapshots")]
+    kept = {file: file.read_bytes() for file in lost}
+    for file in lost:
+        file.unlink()
+    faulty = other.store("verify", "--cluster", "--dry-run")
+    assert faulty.status == BAD_SNAPSHOT and "repairable: " in faulty.out and "no list of the chunks" in faulty.out, faulty
+    faulty = other.store("verify", "--cluster")
+    assert faulty.status == BAD_SNAPSHOT and "run this on another node" in faulty.out, faulty
+    mended = one.store("verify", "--cluster")
+    assert mended.status == 0 and "sent again from this store" in mended.out, mended
+    assert all(file.read_bytes() == what for file, what in kept.items()) and other.store.json("verify", "--cluster")["findings"] == []
+    other.serves("hello")
+    # An altered list, and entries that do not agree.
+    lost[-1].write_bytes(lost[-1].read_bytes().replace(b"pieces", b"Pieces"))
+    assert "is altered" in one.store("verify", "--cluster", "--dry-run").out
+    assert one.store("verify", "--cluster").status == 0 and one.store.json("verify", "--cluster")["clean"]
+    route = next(key for key in cluster.etcd.all() if key.startswith("kvmserver/routes/"))
+    cluster.etcd.put(route, "nobody")
+    faulty = one.store("verify", "--cluster")
+    assert faulty.status == BAD_SNAPSHOT and "its route hello.localhost is another function's, nobody" in faulty.out, faulty
 
 
 @pytest.mark.parametrize("away", [1, pytest.param(10, marks=pytest.mark.nightly)])

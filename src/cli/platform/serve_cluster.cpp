@@ -2,16 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "src/cli/paths.hpp"
+#include "src/cli/version.hpp"
 #include "src/cluster/join.hpp"
 #include "src/objects/address.hpp"
 #include "src/objects/credentials.hpp"
 #include "src/store/errors.hpp"
 #include "src/store/shared/membership.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/text.hpp"
 
 namespace kvmserver::cli {
 
@@ -37,7 +42,7 @@ namespace {
 std::shared_ptr<cluster::ClusterIndex> cluster_index(const Invocation& invocation, const SecretFiles& files) {
     const std::string url = text_of(invocation, "cluster");
     if (url.empty()) {
-        for (const char* option : {"cluster-key", "cluster-credentials"})
+        for (const char* option : {"cluster-key", "cluster-credentials", "node"})
             if (invocation.settings.contains(option))
                 throw UserError(ExitCode::usage, fmt::format("--{} is for --cluster URL", option));
         return nullptr;
@@ -68,10 +73,30 @@ std::string identify_cluster(const std::filesystem::path& path, cluster::Cluster
     return "";
 }
 
-void join_cluster(const daemon::ServeOptions& options, const std::string& id) {
+// Returns the store's id among those of the cluster.
+std::string join_cluster(const daemon::ServeOptions& options, const std::string& id) {
     store::Store store(options.store, {.bucket = options.chunks, .shared = options.cluster});
-    cluster::join(store, *options.cluster, id,
-                  [](const std::string& line) { fmt::print(stderr, "kvmserver: {}\n", line); });
+    return cluster::join(store, *options.cluster, id,
+                         [](const std::string& line) { fmt::print(stderr, "kvmserver: {}\n", line); });
+}
+
+// A path of the API and a table have it, so it has few kinds of characters.
+std::string node_name(const Invocation& invocation) {
+    const std::string name = text_of(invocation, "node");
+    if (name.empty()) {
+        char host[256] = "";
+        ::gethostname(host, sizeof host - 1);
+        return host;
+    }
+    constexpr std::size_t kLongest = 253; // as a host's
+    const bool fits = name.size() <= kLongest && std::ranges::all_of(name, [](const char c) {
+                          return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                                 c == '-' || c == '.' || c == '_';
+                      });
+    if (!fits || name == "." || name == "..")
+        throw UserError(ExitCode::usage, fmt::format("--node: '{}': at most {} letters, digits, -, . and _",
+                                                     tinykvm::brief(name), kLongest));
+    return name;
 }
 
 // Null: chunks are on the disk only.
@@ -101,11 +126,12 @@ std::shared_ptr<daemon::ChunkStore> chunk_store(const Invocation& invocation, co
 } // namespace
 
 void open_shared(const Invocation& invocation, const SecretFiles& files, daemon::ServeOptions& options) {
+    const std::string name = node_name(invocation);
     options.cluster = cluster_index(invocation, files);
     const std::string id = identify_cluster(options.store, options.cluster.get());
     options.chunks = chunk_store(invocation, options.store, files.chunks, id);
     if (options.cluster)
-        join_cluster(options, id);
+        options.node = {join_cluster(options, id), name, version_number(), 0};
 }
 
 } // namespace kvmserver::cli

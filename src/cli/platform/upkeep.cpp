@@ -36,7 +36,10 @@ int gc(const Invocation& invocation, Context& context) {
         for (const json& line : result.at("removed"))
             context.out << line.get<std::string>() << '\n';
     context.out << (result.at("dry_run").get<bool>() ? "Would free " : "Freed ")
-                << bytes_text(result.at("bytes").get<std::uint64_t>()) << '\n';
+                << bytes_text(result.at("bytes").get<std::uint64_t>());
+    if (result.contains("objects")) // of the bucket, whose sizes are not asked for
+        context.out << fmt::format("; objects in the bucket: {}", result.at("objects").get<std::uint64_t>());
+    context.out << '\n';
     return 0;
 }
 
@@ -45,8 +48,9 @@ int verify(const Invocation& invocation, Context& context) {
     const auto path = store_path(invocation, context);
     if (!text(invocation, "remote") && !store_exists(path))
         throw tinykvm::UserError(tinykvm::ExitCode::not_found, fmt::format("there is no store in {}", path.string()));
-    const json report =
-        connect(invocation, context)->call("POST", flag(invocation, "dry-run") ? "/v1/verify?dry_run=1" : "/v1/verify");
+    const json report = connect(invocation, context)
+                            ->call("POST", fmt::format("/v1/verify?dry_run={}{}", int{flag(invocation, "dry-run")},
+                                                       flag(invocation, "cluster") ? "&cluster=1" : ""));
     const bool clean = report.at("clean").get<bool>();
     const int code = static_cast<int>(clean ? tinykvm::ExitCode::ok : tinykvm::ExitCode::bad_snapshot);
     if (flag(invocation, "json")) {
@@ -78,7 +82,10 @@ Command verify_command() {
             .synopsis = "",
             .summary = "read the whole store back and mend it",
             .operands = Operands::none,
-            .options = options({{.name = "dry-run", .group = "Options", .help = "mend nothing"}}),
+            .options = options({{.name = "dry-run", .group = "Options", .help = "mend nothing"},
+                                {.name = "cluster",
+                                 .group = "Options",
+                                 .help = "check the cluster's index and bucket instead; send missing chunks again"}}),
             .action = verify};
 }
 

@@ -23,8 +23,8 @@ std::vector<std::string> tables_of(const Database& database) {
 } // namespace
 
 std::span<const char* const> all_migrations() {
-    static const std::array migrations{kSchemaSql,  kSchema2Sql, kSchema3Sql, kSchema4Sql, kSchema5Sql,
-                                       kSchema6Sql, kSchema7Sql, kSchema8Sql, kSchema9Sql, kSchema10Sql, kSchema11Sql};
+    static const std::array migrations{kSchemaSql,  kSchema2Sql, kSchema3Sql, kSchema4Sql,  kSchema5Sql, kSchema6Sql,
+                                       kSchema7Sql, kSchema8Sql, kSchema9Sql, kSchema10Sql, kSchema11Sql};
     return migrations;
 }
 

@@ -14,6 +14,7 @@
 #include "src/store/functions/settings_record.hpp"
 #include "src/store/shared/copied.hpp"
 #include "src/store/shared/documents.hpp"
+#include "src/store/shared/drained.hpp"
 #include "src/store/snapshots/bucket_chunks.hpp"
 #include "tinykvm/base/text.hpp"
 
@@ -274,9 +275,13 @@ void copy_entry(Store& store, const SharedEntry& entry) {
         copy_function(store, entry);
     else if (entry.key == kSharedSettings)
         copy_settings(store, entry);
+    else if (entry.key.starts_with(kSharedDrained))
+        copy_drained(*store.index(), entry.key, entry.revision, true);
 }
 
 void copy_deletion(Store& store, const std::string& key, std::int64_t revision) {
+    if (key.starts_with(kSharedDrained))
+        return copy_drained(*store.index(), key, revision, false);
     if (!key.starts_with(kSharedFunctions))
         return;
     const std::string name = key.substr(kSharedFunctions.size());
@@ -316,7 +321,10 @@ CopiedAll copy_all(Store& store) {
                                     "the daemons, remove the file \"cluster\" in each store and start them again: the "
                                     "newest state of each function stays",
                                     store.shared()->name()));
-    std::set<std::string> surplus; // keys of functions that are here only
+    std::set<std::string> surplus; // keys of what is here only
+    for (const auto& [key, here] : here_now)
+        if (key.starts_with(kSharedDrained) && !here.gone && !there.contains(key))
+            surplus.insert(key);
     {
         auto index = store.index();
         auto names = index->prepare("SELECT name FROM function");

@@ -49,7 +49,9 @@ std::string shared_key(const Route& route) { return fmt::format("{}{}", kSharedR
 
 bool is_plain(std::string_view key) { return key.starts_with(kSharedRoutes) || key.starts_with(kSharedGc); }
 
-bool is_copied(std::string_view key) { return key == kSharedSettings || key.starts_with(kSharedFunctions); }
+bool is_copied(std::string_view key) {
+    return key == kSharedSettings || key.starts_with(kSharedFunctions) || key.starts_with(kSharedDrained);
+}
 
 Digest digest_of_pieces(const SnapshotRecord& snapshot) {
     Sha256 sum;

@@ -5,6 +5,8 @@
 //     gc/running         is there while a daemon removes objects from the bucket
 //     gc/generation      changes before it does
 //     settings           the record of shared secrets, tokens and certificates
+//     nodes/NODE         JSON: the daemon of this store, while it runs (cluster/nodes.hpp)
+//     drained/NODE       JSON: the node shall get no more requests (the same)
 //
 // Records hold ids, which are each store's own: who reads them puts in its own ones. All values but those of routes and
 // of gc may hold secrets.
@@ -20,7 +22,7 @@
 namespace kvmserver::store {
 
 inline constexpr std::string_view kSharedFunctions = "functions/", kSharedRoutes = "routes/";
-inline constexpr std::string_view kSharedGc = "gc/";
+inline constexpr std::string_view kSharedGc = "gc/", kSharedNodes = "nodes/", kSharedDrained = "drained/";
 inline constexpr const char* kSharedSettings = "settings";
 inline constexpr const char* kGcRunning = "gc/running";
 inline constexpr const char* kGcGeneration = "gc/generation";

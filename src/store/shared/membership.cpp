@@ -13,7 +13,8 @@ std::optional<Membership> membership_of(const Folder& folder) {
         return std::nullopt;
     try {
         const Json json = parse_record(open_record("cluster", *file));
-        return Membership{text_field(json, "id"), text_field(json, "address")};
+        return Membership{text_field(json, "id"), text_field(json, "address"),
+                          json.contains("node") ? text_field(json, "node") : ""};
     } catch (const RecordError& error) {
         throw UserError(ExitCode::failure,
                         fmt::format("{}: {}: put a copy of it in its place", folder.full(kCluster), error.what()));
@@ -21,7 +22,8 @@ std::optional<Membership> membership_of(const Folder& folder) {
 }
 
 void set_membership(Folder& folder, const Membership& membership) {
-    folder.put(kCluster, seal_record("cluster", Json{{"id", membership.id}, {"address", membership.address}}.dump()));
+    const Json json{{"id", membership.id}, {"address", membership.address}, {"node", membership.node}};
+    folder.put(kCluster, seal_record("cluster", json.dump()));
     folder.sync_folder(".");
 }
 

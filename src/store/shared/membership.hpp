@@ -10,6 +10,7 @@ namespace kvmserver::store {
 struct Membership {
     std::string id;      // of the cluster
     std::string address; // of its index, for messages
+    std::string node;    // id of this store among those of the cluster; "": the record is of a version without them
 };
 
 // nullopt: to none. Throws UserError (failure) if the record is damaged.

@@ -33,6 +33,7 @@ void forget_copied(Store& store) {
     auto index = store.index();
     Transaction transaction(*index);
     index->execute("DELETE FROM shared");
+    index->execute("DELETE FROM drained");
     transaction.commit();
 }
 

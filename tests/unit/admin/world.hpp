@@ -46,6 +46,7 @@ public:
     void refresh() override;
     void superseded(const Digest& snapshot) override { dropped.push_back(snapshot); }
     void reload() override {}
+    cluster::Nodes* nodes() override { return nullptr; }
 
     std::vector<Digest> dropped; // by superseded()
 

@@ -267,11 +267,12 @@ TEST_CASE("a store of schema 4, and an index that is made anew, begin a history"
     }
     sqlite3* db = nullptr;
     REQUIRE(sqlite3_open((path / "index.db").c_str(), &db) == SQLITE_OK);
-    const char* const back = "DROP TABLE shared; DROP TABLE certificate; DROP TABLE change; DROP INDEX "
-                             "version_to_compress; DROP TABLE event; ALTER TABLE version "
-                             "DROP COLUMN warms_until; ALTER TABLE function DROP COLUMN moved; "
-                             "ALTER TABLE chunk DROP COLUMN in_bucket; ALTER TABLE snapshot DROP COLUMN in_bucket_at; "
-                             "PRAGMA user_version = 4";
+    const char* const back =
+        "DROP TABLE drained; DROP TABLE shared; DROP TABLE certificate; DROP TABLE change; DROP INDEX "
+        "version_to_compress; DROP TABLE event; ALTER TABLE version "
+        "DROP COLUMN warms_until; ALTER TABLE function DROP COLUMN moved; "
+        "ALTER TABLE chunk DROP COLUMN in_bucket; ALTER TABLE snapshot DROP COLUMN in_bucket_at; "
+        "PRAGMA user_version = 4";
     CHECK(sqlite3_exec(db, back, nullptr, nullptr, nullptr) == SQLITE_OK);
     sqlite3_close(db);
     {

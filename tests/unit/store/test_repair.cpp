@@ -417,7 +417,8 @@ TEST_CASE("a store of schema 1 is migrated: what is in it is the operator's, and
         for (const char* const name : {"alpha", "beta"}) // so that records are as those of then
             Functions(store).set_env(name, "A", "1");
     }
-    sql(path, "DROP TABLE shared; DROP TABLE certificate; DROP TABLE change; DROP INDEX version_to_compress; ALTER "
+    sql(path, "DROP TABLE drained; DROP TABLE shared; DROP TABLE certificate; DROP TABLE change; DROP INDEX "
+              "version_to_compress; ALTER "
               "TABLE function DROP "
               "COLUMN tag; ALTER TABLE function DROP COLUMN moved; ALTER TABLE "
               "version DROP COLUMN tenant; "

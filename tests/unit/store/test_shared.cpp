@@ -10,6 +10,7 @@
 #include "src/store/shared/copied.hpp"
 #include "src/store/shared/copy.hpp"
 #include "src/store/shared/documents.hpp"
+#include "src/store/shared/drained.hpp"
 #include "src/store/shared/membership.hpp"
 #include "src/store/shared/share_all.hpp"
 
@@ -332,11 +333,39 @@ TEST_CASE("a deploy while gc of another daemon removes has all its chunks in the
 TEST_CASE("who does not know the index changes nothing in its stores") {
     Pair pair;
     deploy(pair.one, "hello", 1);
-    set_membership(pair.one.folder(), {"id", "etcd"});
+    set_membership(pair.one.folder(), {"id", "etcd", "node"});
     CHECK(membership_of(pair.one.folder())->id == "id");
     Store alone(pair.folder / "one");
     CHECK_THROWS_AS(Functions(alone).remove("hello"), Conflict);
     CHECK_THROWS_AS(Tokens(alone).create("ci", kScopeRead), Conflict);
     CHECK_THROWS_AS(gc(alone), Conflict);
     CHECK(!picture(pair.one, "hello").empty());
+}
+
+TEST_CASE("each store knows which nodes are drained") {
+    Pair pair;
+    const std::string key = "drained/node1";
+    const auto drained = [&] { return is_drained(*pair.one.index(), "node1"); };
+    const SharedChange mark{key, "{}"}, unmark{key, std::nullopt};
+    const std::int64_t first = *pair.index->change({}, {&mark, 1});
+    pair.follow();
+    CHECK(drained());
+    CHECK(!is_drained(*pair.one.index(), "node2"));
+    // Twice, as a watch after copy_all() may tell it.
+    copy_entry(pair.one, {key, "{}", first});
+    copy_deletion(pair.one, key, first - 1); // of before
+    CHECK(drained());
+    const std::int64_t second = *pair.index->change({}, {&unmark, 1});
+    pair.follow();
+    CHECK(!drained());
+    copy_entry(pair.one, {key, "{}", first}); // it comes late
+    CHECK(!drained());
+    copy_entry(pair.one, {key, "{}", second + 1});
+    CHECK(drained());
+    copy_deletion(pair.one, key, second + 2);
+    CHECK(!drained());
+    // A store that begins anew with the cluster takes nothing from before.
+    copy_entry(pair.one, {key, "{}", second + 3});
+    share_all(pair.one);
+    CHECK(!drained());
 }
