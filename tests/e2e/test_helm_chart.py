@@ -192,6 +192,7 @@ def test_the_daemon_starts_as_the_chart_says(which, request, folder, snapshot) -
     (["-f", VALUES / "cluster.yaml", "--set", "chunks.url="], "chunks.url"),
     (["-f", VALUES / "cluster.yaml", "--set", "cluster.keySecret.name="], "keySecret"),
     (["--set", "requests.port=80"], "requests"),
+    (["--set", "store.type=emptyDir", "--set", "chunks.url=s3://a?endpoint=http://b"], "chunks.url"),
     (["--set", "kvm.access=magic"], "kvm.access"),
 ])  # fmt: skip
 def test_values_that_are_refused(wrong, why) -> None:
