@@ -180,6 +180,8 @@ all_steps() {
     nightly samples 1800 samples "$results/samples.xml"
     # The binary for older systems, tried in one.
     nightly release 1800 scripts/release.sh --check
+    # The Helm chart: its objects, and daemons that are started as it says.
+    nightly helm 1800 scripts/check_helm.sh "$results/helm.xml"
     # The library in a web server, with tenants.
     nightly drogon 1800 drogon "$results/drogon.xml"
     # Servers of Debian that exercise something that no other does.

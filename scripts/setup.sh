@@ -3,8 +3,8 @@
 #   scripts/setup.sh           to build and try kvmserver
 #   scripts/setup.sh --demo    also for what scripts/demo.sh builds and counts
 #   scripts/setup.sh --tests   also for the tests, the programs in functions/ and the benchmarks; packages of PyPI,
-#                              promtool, otlp-receiver, versitygw, etcd, haproxy and axe-core go into build/ (KVMSERVER_BUILD names
-#                              another folder)
+#                              promtool, otlp-receiver, versitygw, etcd, haproxy, caddy and axe-core go into build/ (KVMSERVER_BUILD
+#                              names another folder)
 #   scripts/setup.sh --nightly also for what only scripts/nightly.sh tests
 set -euo pipefail
 
@@ -137,8 +137,8 @@ install_versitygw() {
         say "versitygw could not be built: the tests of chunks in S3 are skipped"
 }
 
-# unpack FOLDER FILE WHAT PACKAGE...: Debian packages below build/FOLDER, without installing them: etcd-server and haproxy
-# would start a service. Nothing is done if FILE is there.
+# unpack FOLDER FILE WHAT PACKAGE...: Debian packages below build/FOLDER, without installing them: etcd-server, haproxy
+# and caddy would start a service. Nothing is done if FILE is there.
 unpack() {
     local folder=${KVMSERVER_BUILD:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build}/$1 file=$2 what=$3 fetched fetch
     shift 3
@@ -200,5 +200,6 @@ if ((with_tests)); then
     unpack etcd usr/bin/etcd "tests of etcd and of clusters" etcd-server
     unpack haproxy usr/sbin/haproxy "tests of clusters with a load balancer" haproxy liblua5.3-0 libopentracing-c-wrapper0 \
         libopentracing1
+    unpack caddy usr/bin/caddy "tests of clusters behind Caddy" caddy
     install_axe
 fi

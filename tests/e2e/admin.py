@@ -59,7 +59,7 @@ class Certificates:
                 "-subj", "/CN=test authority", "-days", "2")
         openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", self.key, "-out", folder / "request.pem", "-subj", "/CN=localhost")
         names = folder / "names"
-        names.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        names.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1,IP:127.0.0.2\n")
         openssl("x509", "-req", "-in", folder / "request.pem", "-CA", self.authority, "-CAkey", folder / "ca.key",
                 "-CAcreateserial", "-out", self.certificate, "-days", "2", "-extfile", names)
 
