@@ -63,7 +63,12 @@ class Pod:
             if mount["mountPath"] != "/dev/kvm":
                 self.paths[mount["mountPath"]] = self.folder / mount["name"]
                 self.fill(self.folder / mount["name"], volumes[mount["name"]], secrets)
-        self.environment = {variable["name"]: self.local(variable["value"]) for variable in self.container["env"]}
+        self.environment = {variable["name"]: self.local(variable["value"]) if "value" in variable else self.field(variable["valueFrom"])
+                            for variable in self.container["env"]}  # fmt: skip
+
+    def field(self, source: dict) -> str:
+        assert source == {"fieldRef": {"fieldPath": "spec.nodeName"}}, source
+        return "a-node"
 
     def fill(self, path: pathlib.Path, volume: dict, secrets: dict[str, dict[str, str]]) -> None:
         path.mkdir()
@@ -84,6 +89,8 @@ class Pod:
                 subprocess.run(["setpriv", f"--bounding-set=-all,{capabilities}", f"--inh-caps=-all,{capabilities}", *command], check=True)
 
     def local(self, word: str) -> str:
+        if word == "$(NODE_NAME)":  # the kubelet puts in variables
+            return self.environment["NODE_NAME"]
         for path, here in self.paths.items():
             if word.startswith(path + "/") or word == path:
                 return str(here) + word[len(path):]
@@ -178,6 +185,7 @@ def test_the_daemon_starts_as_the_chart_says(which, request, folder, snapshot) -
             if which == "cluster":
                 assert status_over_tls(port, "hello.localhost", "/count") == 200
                 assert s3.objects()
+                assert pod.exec(str(KVMSERVER), "nodes", "--no-header").split()[0] == "a-node"
             else:
                 assert serving.ask(port, "hello").status == 200
             if which == "device-plugin":

@@ -92,6 +92,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - {{ .Values.cluster.url | quote }}
 - --cluster-key
 - /etc/kvmserver/cluster/key
+- --node
+- $(NODE_NAME)
 {{- if .Values.cluster.credentialsSecret.name }}
 - --cluster-credentials
 - /etc/kvmserver/etcd/credentials
