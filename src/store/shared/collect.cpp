@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kSlice{5};          // deploys wait for so long
-constexpr std::chrono::milliseconds kBetween{500}; // they look every 100 ms
+constexpr std::chrono::seconds kBetween{3}; // they ask the bucket for what they name
 
 struct Objects {
     std::set<Digest> chunks, records;

@@ -45,7 +45,13 @@ void with_chunks_in_bucket(Store& store, std::span<const Digest> snapshots, cons
     if (!store.shared())
         return change();
     for (int i = 0; i < kTries; ++i) {
+        // In this order: what was asked of the bucket while gc ran would count for the generation that gc began, and gc
+        // goes on to remove what was seen.
         const std::int64_t now = generation(*store.shared());
+        if (store.shared()->get(kGcRunning)) {
+            wait_for_gc(*store.shared());
+            continue;
+        }
         for (const Digest& snapshot : snapshots)
             make_sure(store, snapshot, now);
         try {

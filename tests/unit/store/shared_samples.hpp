@@ -1,11 +1,13 @@
 // A cluster in memory: its index and its bucket.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <string>
 #include <utility>
 
+#include "src/store/shared/documents.hpp"
 #include "src/store/shared/shared_index.hpp"
 #include "src/store/snapshots/chunk_bucket.hpp"
 #include "tests/unit/store/samples.hpp"
@@ -18,6 +20,7 @@ public:
         const std::lock_guard lock(mutex_);
         reach();
         const auto at = entries_.find(key);
+        waited += key == kGcRunning && at != entries_.end();
         return at == entries_.end() ? std::nullopt : std::optional(at->second);
     }
     std::int64_t list(const std::function<void(SharedEntry)>& take) override {
@@ -37,8 +40,10 @@ public:
             const auto at = entries_.find(condition.key);
             const bool holds = condition.value ? at != entries_.end() && at->second.value == condition.value
                                                : condition.revision == (at == entries_.end() ? 0 : at->second.revision);
-            if (!holds)
+            if (!holds) {
+                ++refused;
                 return std::nullopt;
+            }
         }
         ++revision_;
         for (const SharedChange& change : changes)
@@ -60,6 +65,8 @@ public:
 
     std::function<void()> before_change; // once
     bool away = false;
+    std::atomic<unsigned> refused = 0; // changes whose conditions did not hold
+    std::atomic<unsigned> waited = 0;  // looks whether gc still runs
     const std::map<std::string, SharedEntry>& entries() const { return entries_; }
     struct Backup {
         std::map<std::string, SharedEntry> entries;

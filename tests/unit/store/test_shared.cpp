@@ -3,6 +3,7 @@
 #include "tests/unit/store/shared_samples.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "src/store/functions/certificates.hpp"
@@ -13,6 +14,7 @@
 #include "src/store/shared/drained.hpp"
 #include "src/store/shared/membership.hpp"
 #include "src/store/shared/share_all.hpp"
+#include "src/store/shared/verify_shared.hpp"
 
 using namespace kvmserver;
 using namespace kvmserver::store;
@@ -317,14 +319,21 @@ TEST_CASE("a deploy while gc of another daemon removes has all its chunks in the
     deploy(pair.one, "hello", 1);
     const SnapshotHold staged = import(pair.one, sample_pieces(2));
     std::thread deploying;
+    std::atomic<bool> deployed = false;
     pair.bucket->after_remove = [&] { // some of its chunks are gone, and gc goes on
-        deploying = std::thread([&] { deploy_stored(pair.one, "staged", staged.digest()); });
+        deploying = std::thread([&] {
+            deploy_stored(pair.one, "staged", staged.digest());
+            deployed = true;
+        });
+        while (!deployed && pair.index->refused == 0 && pair.index->waited == 0)
+            std::this_thread::yield();
     };
     collect_shared_bucket(pair.other, false);
     REQUIRE(deploying.joinable());
     deploying.join();
     pair.follow();
     pair.same("staged");
+    CHECK(verify_shared(pair.other, false).clean());
     CHECK(collect_shared_bucket(pair.other, false) == 0);
     pair.same("staged");
     pair.sound();
@@ -368,4 +377,48 @@ TEST_CASE("each store knows which nodes are drained") {
     copy_entry(pair.one, {key, "{}", second + 3});
     share_all(pair.one);
     CHECK(!drained());
+}
+
+TEST_CASE("verify of the cluster finds what does not agree, and sends again what the bucket lacks") {
+    Pair pair;
+    deploy(pair.one, "hello", 1, {"hello.example"});
+    deploy(pair.other, "other", 2);
+    pair.follow();
+    const auto lines = [](const VerifyReport& report) {
+        std::string all;
+        for (const Finding& finding : report.findings)
+            all += finding.line + "\n";
+        return all;
+    };
+    VerifyReport clean = verify_shared(pair.one, false);
+    CHECK(lines(clean) == "");
+    CHECK((clean.clean() && clean.functions == 2 && clean.versions == 2 && clean.snapshots == 2 && clean.chunks > 2));
+    // One chunk, and both lists.
+    std::optional<Digest> lost;
+    pair.bucket->list([&](const Digest& chunk) { lost = chunk; });
+    pair.bucket->remove(*lost);
+    pair.bucket->records.clear();
+    const auto left = pair.bucket->size();
+    CHECK(!verify_shared(pair.one, false).clean());
+    CHECK(pair.bucket->size() == left);
+    // Each store has the chunks of what was deployed there.
+    CHECK_THAT(lines(verify_shared(pair.one, true)), Catch::Contains("sent again from this store"));
+    CHECK_THAT(lines(verify_shared(pair.other, true)), Catch::Contains("sent again from this store"));
+    clean = verify_shared(pair.one, false);
+    CHECK(lines(clean) == "");
+    CHECK(clean.snapshots == 2);
+    // A route of a function that does not have it, and one that nobody has claimed.
+    const SharedChange stray{"routes/stray.example", "hello"};
+    REQUIRE(pair.index->change({}, {&stray, 1}));
+    CHECK_THAT(lines(verify_shared(pair.one, true)), Catch::Contains("hello does not have this route"));
+    const SharedChange away[] = {{"routes/stray.example", std::nullopt},
+                                 {shared_key(Route::parse("hello.example")), std::nullopt}};
+    REQUIRE(pair.index->change({}, away));
+    CHECK_THAT(lines(verify_shared(pair.one, true)), Catch::Contains("its route hello.example is not claimed"));
+    // What makes no sense.
+    const SharedChange garbage{"functions/garbage", "{"};
+    REQUIRE(pair.index->change({}, {&garbage, 1}));
+    const VerifyReport broken = verify_shared(pair.one, true);
+    CHECK(!broken.clean());
+    CHECK_THAT(lines(broken), Catch::Contains("functions/garbage"));
 }
