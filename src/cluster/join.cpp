@@ -36,7 +36,7 @@ std::string identify(store::Folder& folder, ClusterIndex& index) {
 
 std::string join(store::Store& store, const ClusterIndex& index, const std::string& id,
                  const std::function<void(const std::string&)>& tell) {
-    const std::string made = random_hex(kNodeBytes);
+    std::string made = random_hex(kNodeBytes);
     if (const auto member = store::membership_of(store.folder())) {
         if (!member->node.empty())
             return member->node;

@@ -9,7 +9,7 @@ namespace kvmserver::cluster {
 class Member {
 public:
     // As Follower's constructor; `self`: this daemon.
-    Member(std::filesystem::path store, store::StoreOptions options, std::shared_ptr<ClusterIndex> index,
+    Member(std::filesystem::path store, store::StoreOptions options, const std::shared_ptr<ClusterIndex>& index,
            const NodeInfo& self, const std::function<void(const std::string&)>& note)
         : nodes_(index), follower_(std::move(store), std::move(options), index, self.id, note),
           presence_(index, self, note) {}

@@ -56,6 +56,7 @@ std::vector<Node> Nodes::list() {
         node.alive = true;
     });
     std::vector<Node> list;
+    list.reserve(nodes.size());
     for (auto& [id, node] : nodes)
         list.push_back(std::move(node));
     std::ranges::sort(list, [](const Node& one, const Node& other) {

@@ -82,7 +82,7 @@ std::string join_cluster(const daemon::ServeOptions& options, const std::string&
 
 // A path of the API and a table have it, so it has few kinds of characters.
 std::string node_name(const Invocation& invocation) {
-    const std::string name = text_of(invocation, "node");
+    std::string name = text_of(invocation, "node");
     if (name.empty()) {
         char host[256] = "";
         ::gethostname(host, sizeof host - 1);

@@ -17,7 +17,7 @@ namespace kvmserver::store {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kSlice{5};          // deploys wait for so long
+constexpr std::chrono::seconds kSlice{5};   // deploys wait for so long
 constexpr std::chrono::seconds kBetween{3}; // they ask the bucket for what they name
 
 struct Objects {

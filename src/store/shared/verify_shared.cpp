@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "src/store/errors.hpp"
+#include "src/store/files/record.hpp"
 #include "src/store/shared/copy.hpp"
 #include "src/store/shared/documents.hpp"
 #include "src/store/shared/shared_index.hpp"
