@@ -266,6 +266,9 @@ def test_daemons_that_are_killed_while_they_change_something(pair, snapshots, pr
             assert node.status(function) == other.status(function) == 200, (turn, command, function)
     assert rounds < 100 or 0 < done < rounds
     for node in pair:
+        report = node.store("verify", "--cluster", "--dry-run")
+        assert report.status == 0 and report.out.startswith("Verified: functions"), report
+    for node in pair:
         node.stop()
         report = node.store("verify")  # a record may tell of a change that was not made, as in a store alone
         assert "lost" not in report.out and "damaged" not in report.out, report
