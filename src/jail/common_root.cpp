@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -16,29 +17,28 @@ CommonRoot::Identity CommonRoot::file_at(const char* path) {
     return ::stat(path, &info) == 0 ? Identity{info.st_dev, info.st_ino} : Identity{};
 }
 
-std::unique_ptr<CommonRoot> CommonRoot::make(const std::vector<std::string>& places, int user_map) {
+std::unique_ptr<CommonRoot> CommonRoot::make(const std::vector<std::string>& places, int beneath, int user_map) {
     Plan plan;
     for (const std::string& path : places)
         add_place(plan, path, false);
     std::unique_ptr<CommonRoot> made(new CommonRoot(plan, user_map >= 0));
-    // The host's mounts must still appear here: the plan may name one that is made later.
     made->mount_table_.reset(::open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC));
-    if (!made->mount_table_ || !make_receiving())
+    if (!made->mount_table_)
         return nullptr;
     const std::uint64_t procfs = file_at(kProc).device;
-    if (!made->build(user_map)) {
-        if (file_at(kProc).device != procfs)
-            (void)remove();
+    if (!made->build(beneath, user_map)) {
+        if (beneath >= 0 || file_at(kProc).device != procfs)
+            (void)remove(beneath);
         return nullptr;
     }
     (void)made->mounts_changed(); // from now on
     return made;
 }
 
-bool CommonRoot::build(int user_map) {
+bool CommonRoot::build(int beneath, int user_map) {
     std::vector<PlaceMount> mounts;
     std::string failed;
-    if (!root_.prepare(user_map, mounts, failed) || mounts.size() != root_.shown().size())
+    if (!root_.prepare(beneath, user_map, mounts, failed) || mounts.size() != root_.shown().size())
         return false;
     rules_ = PathRules::make();
     for (const auto& [place, tree] : mounts) {
@@ -63,6 +63,10 @@ bool CommonRoot::serves(const OwnRoot& wanted, bool mapped) {
            std::ranges::all_of(files_, [](const auto& file) { return file_at(file.first.c_str()) == file.second; });
 }
 
-bool CommonRoot::remove() { return ::umount2(kProc, MNT_DETACH) == 0; }
+bool CommonRoot::remove(int beneath) {
+    if (beneath < 0)
+        return ::umount2(kProc, MNT_DETACH) == 0;
+    return ::fchdir(beneath) == 0 && ::umount2(kStand, MNT_DETACH) == 0 && ::chdir("/") == 0;
+}
 
 } // namespace kvmserver::jail

@@ -16,15 +16,16 @@ namespace kvmserver::jail {
 
 class CommonRoot {
 public:
-    // Mounts `places`, for reading, and devices at kProc of this mount namespace, and covers the host's procfs by that.
-    // `user_map` as for OwnRoot; -1: none. Null if that fails: then all is as before.
-    static std::unique_ptr<CommonRoot> make(const std::vector<std::string>& places, int user_map);
+    // Mounts `places`, for reading, and devices. `beneath` and `user_map` as for OwnRoot; -1: none. This namespace
+    // receives only: the host's mounts must still appear here, as the plan may name one that is made later. Null if it
+    // fails: then all is as before.
+    static std::unique_ptr<CommonRoot> make(const std::vector<std::string>& places, int beneath, int user_map);
 
     // Whether `wanted` can be built upon it: it shows the same, and the host has the same files there as when this was
     // made. `mapped`: whether it is to be ID-mapped.
     bool serves(const OwnRoot& wanted, bool mapped);
-    // The host's procfs is seen again. False, with errno, if that fails.
-    static bool remove();
+    // All is as before. False, with errno, if that fails.
+    static bool remove(int beneath);
 
     const OwnRoot& root() const { return root_; }
     // The rules of what root() shows; nullopt: none could be made. Call once.
@@ -37,7 +38,7 @@ private:
     };
     static Identity file_at(const char* path); // zeros if there is none
     CommonRoot(const Plan& plan, bool mapped) : root_(plan), mapped_(mapped) {}
-    bool build(int user_map);
+    bool build(int beneath, int user_map);
     bool mounts_changed();
 
     const OwnRoot root_;

@@ -217,8 +217,10 @@ void Jail::make_namespaces() {
 }
 
 void Jail::prepare(const std::vector<std::string>& places) {
-    if (mode_ != Mode::off && namespaces_ == Namespaces::spawned)
-        common_ = CommonRoot::make(places, user_ == 0 ? -1 : user_map_.get());
+    if (mode_ == Mode::off || namespaces_ != Namespaces::spawned || !make_receiving())
+        return;
+    beneath_ = pivot_beneath();
+    common_ = CommonRoot::make(places, beneath_.get(), user_ == 0 ? -1 : user_map_.get());
 }
 
 void Jail::own_file_system(const Plan& plan) {
@@ -230,13 +232,13 @@ void Jail::own_file_system(const Plan& plan) {
         }
         if (common_ && !common_->serves(root, user_ != 0)) {
             common_.reset();
-            if (!CommonRoot::remove())
+            if (!CommonRoot::remove(beneath_.get()))
                 throw_errno("unmount the root of another jail");
         }
         const char* const proc_at = namespaces_ == Namespaces::made ? kOwnProc : kProc;
         if (std::string failed; !make_private()) {
             record_missing(Wall::mounts, "mount MS_PRIVATE");
-        } else if (!root.enter(user_ == 0 ? -1 : user_map_.get(), proc_.get(), proc_at,
+        } else if (!root.enter(beneath_.get(), user_ == 0 ? -1 : user_map_.get(), proc_.get(), proc_at,
                                common_ ? &common_->root() : nullptr, failed)) {
             record_missing(Wall::mounts, failed);
             // The root may be half made: the program would not find its files.
@@ -248,6 +250,7 @@ void Jail::own_file_system(const Plan& plan) {
     if (!restrict_paths(root, plan.connect))
         record_missing(Wall::landlock, "landlock");
     common_.reset();
+    beneath_.reset();
 }
 
 bool Jail::restrict_paths(const OwnRoot& root, bool connect) {

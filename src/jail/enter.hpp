@@ -31,8 +31,8 @@ public:
     // First step, before the plan is known. Must run before any untrusted input is read.
     Jail(Mode mode, Namespaces namespaces);
 
-    // Mounts what nearly all plans show: `places`, for reading. The process does without the host's /proc from then on.
-    // For Namespaces::spawned; elsewhere, and if it fails, enter() does all of it.
+    // Mounts what nearly all plans show: `places`, for reading. The process may have to do without the host's /proc
+    // from then on. For Namespaces::spawned; elsewhere, and if it fails, enter() does all of it.
     void prepare(const std::vector<std::string>& places);
 
     // Last step. Afterwards the process can reach only what the plan names, and descriptors that are already open.
@@ -58,6 +58,7 @@ private:
     tinykvm::UniqueFd user_map_;         // user namespace that maps our files to that user
     tinykvm::UniqueFd proc_;             // a procfs that shows only this process, or this process's folder of one
     tinykvm::UniqueFd network_;          // the host's network namespace, while the process is in its own
+    tinykvm::UniqueFd beneath_;          // that of pivot_beneath(); empty: there is none
     std::unique_ptr<CommonRoot> common_; // null: nothing is prepared
     // With Namespaces::made, computed on another thread, which has ended before the process enters its namespaces.
     std::future<SystemCalls> system_calls_;

@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
+
+#include "tinykvm/base/error.hpp"
 
 namespace kvmserver::jail {
 
@@ -59,7 +62,9 @@ bool set_private(int tree) {
     return ::syscall(kMountSetattr, tree, "", AT_EMPTY_PATH | kRecursive, &wanted, sizeof(wanted)) == 0;
 }
 
-bool attach(int tree, const char* path) { return ::syscall(kMoveMount, tree, "", AT_FDCWD, path, kFromEmptyPath) == 0; }
+bool attach(int tree, const char* path, int folder) {
+    return ::syscall(kMoveMount, tree, "", folder < 0 ? AT_FDCWD : folder, path, kFromEmptyPath) == 0;
+}
 
 UniqueFd make_file_system(const char* type, const char* const* options, std::uint64_t attributes) {
     const UniqueFd context(static_cast<int>(::syscall(kFsopen, type, kCloseOnExec)));
@@ -85,6 +90,28 @@ bool pivot_to(const char* folder) {
         return ::umount2(".", MNT_DETACH) == 0 && ::chdir("/") == 0;
     // An initramfs cannot be pivoted away. It stays beneath the new root, where no process without rights reaches it.
     return errno == EINVAL && ::mount(".", "/", nullptr, MS_MOVE, nullptr) == 0 && ::chroot(".") == 0 &&
+           ::chdir("/") == 0;
+}
+
+UniqueFd pivot_beneath() {
+    static const char* const kOptions[] = {"size", "4k", "nr_inodes", "3", "mode", "0755", nullptr};
+    const UniqueFd host(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    UniqueFd made = make_file_system("tmpfs", kOptions, kNoSetuid | kNoDevices);
+    if (!host || !made || ::mkdirat(made.get(), kStand, 0755) < 0 || !set_attributes(made.get(), kReadOnly) ||
+        ::chroot("/") < 0 /* whether it may */ || !attach(made.get(), "/proc")) // any folder will do
+        return {};
+    if (::fchdir(made.get()) == 0 && ::syscall(SYS_pivot_root, ".", ".") == 0) {
+        if (::fchdir(host.get()) < 0 || ::chroot(".") < 0 || ::chdir("/") < 0)
+            tinykvm::throw_errno("return to the host's root");
+        return made;
+    }
+    if (::chdir("/") < 0 || ::umount2("/proc", MNT_DETACH) < 0)
+        tinykvm::throw_errno("undo the mount at /proc");
+    return {};
+}
+
+bool enter_beneath(int beneath) {
+    return ::fchdir(beneath) == 0 && ::umount2(".", MNT_DETACH) == 0 && ::chdir(kStand) == 0 && ::chroot(".") == 0 &&
            ::chdir("/") == 0;
 }
 

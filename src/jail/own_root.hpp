@@ -33,14 +33,15 @@ public:
     // Whether all writable places support ID-mapped mounts with `user_map`. False, with errno, if not. Call before
     // enter().
     bool can_map(int user_map) const;
-    // Builds the root at kProc, where it covers the host's procfs, and does not enter it. `mounts`: what is shown, as
-    // it was mounted. Not for a plan that shows "/". On failure returns false with errno, and `failed` names the
-    // operation.
-    bool prepare(int user_map, std::vector<PlaceMount>& mounts, std::string& failed) const;
+    // Builds the root and does not enter it. `beneath`: that of pivot_beneath(); -1: there is none, and it is built at
+    // kProc, where it covers the host's procfs. `mounts`: what is shown, as it was mounted. Not for a plan that shows
+    // "/". On failure returns false with errno, and `failed` names the operation.
+    bool prepare(int beneath, int user_map, std::vector<PlaceMount>& mounts, std::string& failed) const;
     // Builds the root and makes it the root of this mount namespace, whose mounts must be private. `proc` is mounted at
-    // `proc_at` (kProc or kOwnProc). `prepared`: stands at kProc and is part of this one (includes()); or null. Fails
+    // `proc_at` (kProc or kOwnProc). `prepared`: is built already and is part of this one (includes()); or null. Fails
     // as prepare() does.
-    bool enter(int user_map, int proc, const char* proc_at, const OwnRoot* prepared, std::string& failed) const;
+    bool enter(int beneath, int user_map, int proc, const char* proc_at, const OwnRoot* prepared,
+               std::string& failed) const;
 
     const std::vector<Shown>& shown() const { return shown_; } // parents first
     bool shows(const Shown& place) const;

@@ -94,11 +94,16 @@ bool take_copies(std::vector<Shown> places, bool all, int user_map, std::vector<
 
 // The rest works in the new root, which is the working folder.
 
+bool go_to_root(int beneath, std::string& failed) {
+    const bool done = beneath < 0 ? ::chdir(kProc) == 0 : ::fchdir(beneath) == 0 && ::chdir(kStand) == 0;
+    return done || failure(failed, "chdir to the new root");
+}
+
 // /proc is a folder on every host, and the host's procfs is no longer needed.
-bool begin_root(int root, std::string& failed) {
-    if (!attach(root, kProc))
-        return failure(failed, "move_mount to /proc");
-    return ::chdir(kProc) == 0 || failure(failed, "chdir /proc");
+bool begin_root(int root, int beneath, std::string& failed) {
+    if (!(beneath < 0 ? attach(root, kProc) : attach(root, kStand, beneath)))
+        return failure(failed, "move_mount of the new root");
+    return go_to_root(beneath, failed);
 }
 
 bool make_folders(const std::string& path) {
@@ -189,7 +194,7 @@ bool OwnRoot::hide(std::string& failed) const {
     return true;
 }
 
-bool OwnRoot::prepare(int user_map, std::vector<PlaceMount>& mounts, std::string& failed) const {
+bool OwnRoot::prepare(int beneath, int user_map, std::vector<PlaceMount>& mounts, std::string& failed) const {
     if (!take_copies(shown_, true, user_map, mounts, failed))
         return false;
     for (const auto& [place, tree] : mounts)
@@ -198,7 +203,7 @@ bool OwnRoot::prepare(int user_map, std::vector<PlaceMount>& mounts, std::string
     const UniqueFd root = make_file_system("tmpfs", kRootOptions, kNoSetuid);
     if (!root)
         return failure(failed, "mount tmpfs");
-    if (!begin_root(root.get(), failed))
+    if (!begin_root(root.get(), beneath, failed))
         return false;
     const bool made = make_points(nullptr, failed) && attach_copies(mounts, failed);
     const int error = errno;
@@ -208,7 +213,8 @@ bool OwnRoot::prepare(int user_map, std::vector<PlaceMount>& mounts, std::string
     return made;
 }
 
-bool OwnRoot::enter(int user_map, int proc, const char* proc_at, const OwnRoot* prepared, std::string& failed) const {
+bool OwnRoot::enter(int beneath, int user_map, int proc, const char* proc_at, const OwnRoot* prepared,
+                    std::string& failed) const {
     // All copies are taken before anything is changed. "/" is copied mount by mount, because some of its mounts may not
     // support ID mapping. In a user namespace it comes with all its mounts or not at all: the kernel locks them
     // together (mount_namespaces(7)), and nothing is ID-mapped.
@@ -229,15 +235,15 @@ bool OwnRoot::enter(int user_map, int proc, const char* proc_at, const OwnRoot* 
         return false;
     const bool own_proc = std::string_view(proc_at) == kOwnProc;
     if (prepared) {
-        if (::chdir(kProc) < 0)
-            return failure(failed, "chdir /proc");
+        if (!go_to_root(beneath, failed))
+            return false;
     } else {
         UniqueFd root;
         if (everything)
             root = std::move(copies.front().tree);
         else if (root = make_file_system("tmpfs", kRootOptions, kNoSetuid); !root)
             return failure(failed, "mount tmpfs");
-        if (!begin_root(root.get(), failed))
+        if (!begin_root(root.get(), beneath, failed))
             return false;
     }
     if (everything && !cover_kernels(one_by_one, own_proc, failed))
@@ -252,7 +258,7 @@ bool OwnRoot::enter(int user_map, int proc, const char* proc_at, const OwnRoot* 
         return false;
     if (proc >= 0 && !attach(proc, (std::string(".") + proc_at).c_str()))
         return failure(failed, std::string("move_mount to ") + proc_at);
-    if (!pivot_to("."))
+    if (beneath < 0 ? !pivot_to(".") : !enter_beneath(beneath))
         return failure(failed, "pivot_root");
     if (!everything) {
         const UniqueFd self(::open("/", O_PATH | O_CLOEXEC | O_DIRECTORY));

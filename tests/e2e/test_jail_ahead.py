@@ -1,7 +1,9 @@
 """What a spare process mounts before it knows its function: a function sees the host's files as they are when it starts."""
+import contextlib
 import os
 import pathlib
 import subprocess
+import sys
 
 import harness
 import pytest
@@ -18,6 +20,31 @@ exec "$@"
 """
 
 
+# Prints the mounts of process argv[1] as it would see them with the folder argv[2] as its root; "": that of its namespace.
+TABLE = """import ctypes, os, sys
+processes = os.open("/proc", os.O_PATH)
+root, namespace = os.open(sys.argv[2] or "/", os.O_PATH), os.open(f"/proc/{sys.argv[1]}/ns/mnt", os.O_RDONLY)
+assert ctypes.CDLL(None).setns(namespace, 0x20000) == 0
+if sys.argv[2]:
+    os.fchdir(root)
+    os.chroot(".")
+print(open(os.open("self/mountinfo", os.O_RDONLY, dir_fd=processes)).read())
+"""
+
+
+def table_of(pid: int, root: os.PathLike | str) -> str:
+    return subprocess.run([sys.executable, "-c", TABLE, str(pid), root], check=True, capture_output=True, text=True).stdout
+
+
+def mounted_beneath(pid: int) -> str:
+    """What lies beneath the root of this process, in a folder to which it has an open file; "": nothing."""
+    for file in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # it was closed meanwhile
+            if (file / "root/usr/lib").is_dir():
+                return table_of(pid, file / "root")
+    return ""
+
+
 class Daemon(serving.Daemon):
     """In that namespace."""
 
@@ -32,12 +59,13 @@ class Daemon(serving.Daemon):
         subprocess.run(["nsenter", "-t", str(self.popen.pid), "-m", *words], check=True)
 
     def mounts_of_spares(self) -> list[str]:
-        return [pathlib.Path(f"/proc/{pid}/mountinfo").read_text() for pid in self.spares()]
+        """The tables of what they have mounted ahead, each beneath the host's root."""
+        return [mounted_beneath(pid) for pid in self.spares()]
 
     def ready(self) -> bool:
         """Whether there are spare processes, and have mounted what they mount ahead."""
         tables = self.mounts_of_spares()
-        return bool(tables) and all(" /proc/usr/lib " in table for table in tables)
+        return bool(tables) and all(" /usr/lib " in table for table in tables)
 
     def shown(self, function: str, path: str) -> str:
         return self.text(function, path)
@@ -87,8 +115,21 @@ def test_a_mount_beneath_a_folder_of_the_system(host) -> None:
 def test_what_is_mounted_ahead_cannot_be_written(host) -> None:
     cold(host)
     for table in host.mounts_of_spares():
-        ahead = [line.split() for line in table.splitlines() if " /proc/" in line and " /proc/dev/" not in line and " /proc/sys" not in line]
+        lines = [line.split() for line in table.strip().splitlines()]
+        ahead = [line for line in lines if line[4] != "/" and not line[4].startswith("/dev/")]
         assert len(ahead) > 5
         for line in ahead:
             assert {"ro", "nosuid", "nodev"} <= set(line[5].split(",")), line
             assert line[6] == "-", line  # no peer, and receives nothing
+
+
+def test_nothing_of_the_host_is_left_in_the_namespace_of_a_function(host) -> None:
+    """Not even where the function cannot see it, beneath its root or on top of it."""
+    cold(host)
+    host.shown("first", "/etc/hostname")
+    (pid,) = [pid for name, pids in host.processes().items() for pid in pids if name.startswith("first ")]
+    points = sorted(line.split()[4] for line in table_of(pid, f"/proc/{pid}/root").strip().splitlines())
+    assert "/usr/lib" in points and "/mnt" not in points, points
+    # From the root of the namespace: itself, or an empty file system on which it stands.
+    everything = sorted(line.split()[4] for line in table_of(pid, "").strip().splitlines())
+    assert everything in (points, sorted(["/"] + ["/root" + point.rstrip("/") for point in points])), everything
