@@ -33,14 +33,13 @@ public:
     void require_cluster();
 
     std::optional<store::SharedEntry> get(const std::string& key) override;
+    std::vector<store::SharedEntry> entries(const std::string& prefix) override;
     std::int64_t list(const std::function<void(store::SharedEntry)>& take) override;
     std::optional<std::int64_t> change(std::span<const store::SharedCondition> conditions,
                                        std::span<const store::SharedChange> changes) override;
     std::unique_ptr<store::SharedLock> try_lock(const std::string& key) override;
     std::string name() const override;
 
-    // All whose keys begin so, with their values.
-    std::vector<store::SharedEntry> entries(const std::string& prefix);
     // Entries that are put with it are deleted when it is destroyed, or was not kept for so long.
     class Lease;
     std::unique_ptr<Lease> lease(std::int64_t seconds);

@@ -15,9 +15,18 @@ constexpr int kTries = 20;
 constexpr std::chrono::milliseconds kLook{100};
 constexpr std::chrono::seconds kPatience{60}; // gc lets others go on after some seconds
 
-std::int64_t generation(SharedIndex& index) {
-    const auto entry = index.get(kGcGeneration);
-    return entry ? entry->revision : 0;
+struct GcState { // at one moment
+    std::int64_t generation = 0;
+    bool runs = false;
+};
+GcState gc_state(SharedIndex& index) {
+    GcState state;
+    for (const SharedEntry& entry : index.entries(std::string(kSharedGc)))
+        if (entry.key == kGcGeneration)
+            state.generation = entry.revision;
+        else if (entry.key == kGcRunning)
+            state.runs = true;
+    return state;
 }
 
 std::int64_t asked_at(const Database& database, const Digest& snapshot) {
@@ -35,7 +44,7 @@ void make_sure(Store& store, const Digest& snapshot, std::int64_t now) {
 
 void wait_for_gc(SharedIndex& index) {
     const auto end = std::chrono::steady_clock::now() + kPatience;
-    while (index.get(kGcRunning) && std::chrono::steady_clock::now() < end)
+    while (gc_state(index).runs && std::chrono::steady_clock::now() < end)
         std::this_thread::sleep_for(kLook);
 }
 
@@ -45,15 +54,15 @@ void with_chunks_in_bucket(Store& store, std::span<const Digest> snapshots, cons
     if (!store.shared())
         return change();
     for (int i = 0; i < kTries; ++i) {
-        // In this order: what was asked of the bucket while gc ran would count for the generation that gc began, and gc
-        // goes on to remove what was seen.
-        const std::int64_t now = generation(*store.shared());
-        if (store.shared()->get(kGcRunning)) {
+        const GcState now = gc_state(*store.shared());
+        // What is asked of the bucket while gc runs would count for the generation that gc began, and gc goes on to
+        // remove what was seen.
+        if (now.runs) {
             wait_for_gc(*store.shared());
             continue;
         }
         for (const Digest& snapshot : snapshots)
-            make_sure(store, snapshot, now);
+            make_sure(store, snapshot, now.generation);
         try {
             return change();
         } catch (const BucketCollected&) {

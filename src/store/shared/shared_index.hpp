@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace kvmserver::store {
 
@@ -42,6 +43,8 @@ public:
     virtual ~SharedIndex() = default;
     // As it is now for all daemons.
     virtual std::optional<SharedEntry> get(const std::string& key) = 0;
+    // Those whose keys begin so.
+    virtual std::vector<SharedEntry> entries(const std::string& prefix) = 0;
     // All entries without their values, at one moment. Returns its revision.
     virtual std::int64_t list(const std::function<void(SharedEntry)>& take) = 0;
     // All changes or none. Returns their revision; nullopt: a condition does not hold.

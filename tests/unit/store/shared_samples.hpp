@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "src/store/shared/documents.hpp"
 #include "src/store/shared/shared_index.hpp"
@@ -20,8 +21,17 @@ public:
         const std::lock_guard lock(mutex_);
         reach();
         const auto at = entries_.find(key);
-        waited += key == kGcRunning && at != entries_.end();
         return at == entries_.end() ? std::nullopt : std::optional(at->second);
+    }
+    std::vector<SharedEntry> entries(const std::string& prefix) override {
+        const std::lock_guard lock(mutex_);
+        reach();
+        std::vector<SharedEntry> found;
+        for (const auto& [key, entry] : entries_)
+            if (key.starts_with(prefix))
+                found.push_back(entry);
+        waited += entries_.contains(kGcRunning);
+        return found;
     }
     std::int64_t list(const std::function<void(SharedEntry)>& take) override {
         const std::lock_guard lock(mutex_);
