@@ -49,7 +49,7 @@ def endpoints(listener) -> list[dict]:
 
 def filled(path: str, name: str = "theirs-x") -> str:
     for parameter, value in {"name": name, "file": "app.js", "version": "1", "variable": "A", "secret": "S", "digest": "0" * 64, "id": "0" * 32,
-                             "token": "nobody", "certificate": "nowhere.example"}.items():  # fmt: skip
+                             "token": "nobody", "certificate": "nowhere.example", "node": "nowhere"}.items():  # fmt: skip
         path = path.replace("{%s}" % parameter, value)
     assert "{" not in path, path
     return path

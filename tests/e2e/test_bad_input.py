@@ -6,6 +6,7 @@ import shutil
 import socket
 import stat
 import struct
+import tempfile
 
 import harness
 import pytest
@@ -131,8 +132,11 @@ def test_privileged_port(snapshots, program) -> None:
     mode = stat.S_IMODE(os.stat("/dev/kvm").st_mode)
     if not mode & 0o006:
         pytest.skip("/dev/kvm is not for nobody here, so the port is not reached")
-    path = snapshots.of(program("c-epoll"))
-    assert_one_line(kvmserver("snaprun", "--listen", "127.0.0.1:80", path, wrapper=nobody), NOT_PERMITTED, "127.0.0.1:80")
+    with tempfile.TemporaryDirectory() as folder:  # unlike pytest's, others reach it
+        os.chmod(folder, 0o755)
+        path = harness.pathlib.Path(shutil.copy(snapshots.of(program("c-epoll")), folder))
+        path.chmod(0o644)
+        assert_one_line(kvmserver("snaprun", "--listen", "127.0.0.1:80", path, wrapper=nobody), NOT_PERMITTED, "127.0.0.1:80")
 
 
 def as_nobody() -> list[str]:
