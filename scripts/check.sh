@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a change must keep.
-#   scripts/check.sh [--fix]         include direction, shell and Python scripts, system call table, documents, format,
-#                                    spelling
+#   scripts/check.sh [--fix]         include direction, shell and Python scripts, marks of a merge, system call table,
+#                                    documents, format, spelling
 #   scripts/check.sh --tidy          clang-tidy alone, over all of src/ and tinykvm/: half an hour of a processor
 #   scripts/check.sh --tidy=recent   clang-tidy over what changed recently, and the guest kernel
 # clang-tidy needs a configured build/ (KVMSERVER_BUILD names another folder). It leaves out tests/ and bench/: in 20 files
@@ -107,6 +107,10 @@ fi
 status=0
 git ls-files '*.py' | xargs /usr/bin/python3 -m py_compile || status=1
 report "python" "$status"
+
+status=0
+if git grep -nE '^(<{7}|>{7}) '; then status=1; fi
+report "no marks of a merge" "$status"
 
 status=0
 scripts/syscalls.py --check || status=1

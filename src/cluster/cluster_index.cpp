@@ -203,8 +203,10 @@ std::unique_ptr<ClusterIndex::Lease> ClusterIndex::lease(std::int64_t seconds) {
 void ClusterIndex::put(const std::string& key, const std::string& value, const Lease& lease) {
     const etcd::Condition ours{etcd::Condition::Of::changed, kClusterKey, cluster_revision()};
     const etcd::Change change{key, sealed(key, value), lease.id()};
-    if (!try_to([&] { return client_.change({&ours, 1}, {&change, 1}).applied; }))
-        require_cluster();
+    if (try_to([&] { return client_.change({&ours, 1}, {&change, 1}).applied; }))
+        return;
+    require_cluster();
+    throw store::IndexAway("the entry of the cluster was written anew at this moment");
 }
 
 std::vector<store::SharedEntry> ClusterIndex::entries(const std::string& prefix) {

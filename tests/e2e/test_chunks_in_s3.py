@@ -7,19 +7,8 @@ import admin
 import bucket
 import harness
 import pytest
+from clusters import s3, snapshot  # noqa: F401  fixtures
 from serving import Store
-
-
-@pytest.fixture
-def s3(folder):
-    service = bucket.S3(folder / "s3")
-    yield service
-    service.stop()
-
-
-@pytest.fixture
-def snapshot(snapshots, program) -> pathlib.Path:
-    return snapshots.of(program("c-epoll"))
 
 
 @pytest.fixture

@@ -46,7 +46,6 @@ public:
         if (report_.findings.empty()) // a failure that no entry explains
             for (const std::string& failed : copy_failures_)
                 report_.findings.push_back({Kind::broken, failed});
-        report_.functions = functions_;
         report_.snapshots = snapshots_.size();
         report_.chunks = chunks_.size();
         for (const auto& [digest, length] : chunks_)
@@ -99,7 +98,7 @@ private:
             if (const auto fault = check_snapshot(version))
                 mend(version, *fault, entry.key, found);
         if (found.empty()) {
-            ++functions_;
+            ++report_.functions;
             report_.versions += function.versions.size();
         }
         return found;
@@ -191,7 +190,6 @@ private:
     VerifyReport report_;
     std::vector<std::string> copy_failures_;
     std::set<Digest> chunks_there_;
-    std::uint64_t functions_ = 0;
     std::set<Digest> snapshots_;             // whose chunks are all there
     std::map<Digest, std::uint64_t> chunks_; // of these, with their lengths
 };
