@@ -140,7 +140,7 @@ def test_it_takes_no_longer_than_it_may(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_program_that_does_not_answer_is_left_alone(tmp_path: pathlib.Path) -> None:
-    made = snapshot(guest("clocks", "{port}"), tmp_path / "app.snap", "-w", "auto")
+    made = snapshot(guest("clocks", "{port}", "3"), tmp_path / "app.snap", "-w", "auto")
     assert "kvmserver: clocks: no warm-up: the trial request GET / got no answer; name a path that gets one (--warmup-path" in made.error
 
 

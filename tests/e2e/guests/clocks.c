@@ -1,5 +1,5 @@
-// clocks PORT: tells how much time has passed by each clock since it began, and what of all that it then put off for
-// three seconds has happened. A request waits a fifth of a second before it answers.
+// clocks PORT SECONDS: tells how much time has passed by each clock since it began, and what of all that it then put off
+// for SECONDS has happened. A request waits a fifth of a second before it answers.
 #define _GNU_SOURCE
 #include <linux/futex.h>
 #include <poll.h>
@@ -11,7 +11,7 @@
 
 #include "server.h"
 
-enum { kLater = 3 };
+static int put_off; // seconds
 static const struct {
     clockid_t id;
     const char *name;
@@ -32,7 +32,7 @@ static double asked(clockid_t id) { // the kernel, not the vDSO
 static struct timespec later(clockid_t id) {
     struct timespec t;
     clock_gettime(id, &t);
-    t.tv_sec += kLater;
+    t.tv_sec += put_off;
     return t;
 }
 
@@ -48,12 +48,12 @@ static const char *const kWaits[kThreads] = {"nanosleep", "sleep boottime", "sle
 static void *waits(void *arg) {
     const long which = (long)arg;
     static uint32_t word;
-    const struct timespec relative = {kLater, 0}, boot = later(CLOCK_BOOTTIME), real = later(CLOCK_REALTIME);
+    const struct timespec relative = {put_off, 0}, boot = later(CLOCK_BOOTTIME), real = later(CLOCK_REALTIME);
     switch (which) {
     case 0: nanosleep(&relative, NULL); break;
     case 1: clock_nanosleep(CLOCK_BOOTTIME, TIMER_ABSTIME, &boot, NULL); break;
     case 2: clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &real, NULL); break;
-    case 3: poll(NULL, 0, kLater * 1000); break;
+    case 3: poll(NULL, 0, put_off * 1000); break;
     case 4: syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, &relative, NULL, 0); break;
     case 5:
         syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE | FUTEX_CLOCK_REALTIME, 0, &real, NULL, FUTEX_BITSET_MATCH_ANY);
@@ -91,19 +91,20 @@ static void reply(const char *line, char *out, size_t size) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 2) return 2;
+    if (argc != 3) return 2;
+    put_off = atoi(argv[2]);
     for (int i = 0; i < 3; ++i) began[i] = now(kClocks[i].id);
     const clockid_t of_timer[] = {CLOCK_MONOTONIC, CLOCK_BOOTTIME, CLOCK_REALTIME, CLOCK_REALTIME};
     for (int i = 0; i < 4; ++i) {
         timers[i] = timerfd_create(of_timer[i], TFD_NONBLOCK);
-        const struct itimerspec at = {{0, 0}, i == 2 ? later(CLOCK_REALTIME) : (struct timespec){kLater, 0}};
+        const struct itimerspec at = {{0, 0}, i == 2 ? later(CLOCK_REALTIME) : (struct timespec){put_off, 0}};
         timerfd_settime(timers[i], i == 2 ? TFD_TIMER_ABSTIME : 0, &at, NULL);
     }
     for (int i = 0; i < 2; ++i) {
         const clockid_t id = i ? CLOCK_REALTIME : CLOCK_MONOTONIC;
         struct sigevent event = {.sigev_notify = SIGEV_THREAD, .sigev_notify_function = on_timer, .sigev_value.sival_int = i};
         timer_create(id, &event, &posix[i]);
-        const struct itimerspec at = {{0, 0}, i ? later(id) : (struct timespec){kLater, 0}};
+        const struct itimerspec at = {{0, 0}, i ? later(id) : (struct timespec){put_off, 0}};
         timer_settime(posix[i], i ? TIMER_ABSTIME : 0, &at, NULL);
     }
     for (long i = 0; i < kThreads; ++i) {
