@@ -152,6 +152,8 @@ void states(Text& text, const Scrape& scrape) {
         text.sample(labels + ",state=\"busy\"", live.busy);
         text.sample(labels + ",state=\"ready\"", live.machines - std::min(live.machines, live.busy));
     }
+    text.family("vms_given_back_total", "counter", "Idle machines that were ended because memory was short.");
+    text.sample("", scrape.metrics.given_back);
     text.family("suspended_vms", "gauge", "Machines without a process that have a saved state.");
     for (const VersionLive& live : rows)
         if (live.suspends)

@@ -60,6 +60,7 @@ struct MetricsSnapshot {
     std::uint64_t in_flight = 0, connections = 0, open_connections = 0;       // of the public listener
     std::uint64_t open_tcp_connections = 0;                                   // of TCP functions
     std::uint64_t started_ms = 0;                                             // when the daemon started, since 1970
+    std::uint64_t given_back = 0;                                             // machines, for lack of memory
     std::optional<tracing::SpanCounts> spans;                                 // nothing: requests are not traced
     std::optional<ClusterState> cluster;                                      // nothing: the store is in none
     std::optional<ChunkCounts> chunks;                                        // nothing: there is no bucket

@@ -146,8 +146,9 @@ Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd>
       cache_(FolderCache(default_cache_folder()), [](const std::string& line) { log_line("kvmserver: " + line); }),
       storages_([this](StorageConnection connection) { return connect_storage(std::move(connection)); },
                 [](const std::string& line) { log_line("kvmserver: " + line); }),
-      pool_(store_, cache_, storages_, logs_, metrics_, options_.max_machines, options_.log_rate, options_.jail,
-            *options_.examinations, [this](Request& request) { write(*request.record, &request); }),
+      pool_(store_, cache_, storages_, logs_, metrics_,
+            {options_.max_machines, options_.log_rate, options_.memory_reserve}, options_.jail, *options_.examinations,
+            [this](Request& request) { write(*request.record, &request); }, log_line),
       table_(
           store_, pool_, logs_,
           {options_.machines, static_cast<std::uint64_t>(options_.idle_seconds * 1e9), options_.share_across_tenants},
@@ -493,6 +494,7 @@ MetricsSnapshot Service::metrics() const {
     snapshot.connections = counters.connections;
     snapshot.open_connections = counters.open_connections;
     snapshot.open_tcp_connections = tcp_.open_connections();
+    snapshot.given_back = pool_.sums().given_back;
     snapshot.started_ms = static_cast<std::uint64_t>(started_ms_);
     if (traces_)
         snapshot.spans = traces_->counts();

@@ -48,11 +48,12 @@ std::string RequestLease::where_to_look() const {
 }
 
 WorkerPool::WorkerPool(store::Store& store, CacheService& cache, StorageService& storages, LogStore& logs,
-                       Metrics& metrics, std::uint64_t max_machines, std::uint64_t log_rate, JailSettings jail,
-                       Examinations& examinations, std::function<void(Request&)> finished)
-    : store_(store), logs_(logs), metrics_(metrics), finished_(std::move(finished)),
-      epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), scheduler_(max_machines),
-      room_(protocol::kMaxInline), outputs_(log_rate, [this](LogLine line) { logs_.add(std::move(line)); }),
+                       Metrics& metrics, const Limits& limits, JailSettings jail, Examinations& examinations,
+                       std::function<void(Request&)> finished, std::function<void(const std::string&)> report)
+    : store_(store), logs_(logs), metrics_(metrics), finished_(std::move(finished)), report_(std::move(report)),
+      memory_(limits.memory_reserve), epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), scheduler_(limits.max_machines), room_(protocol::kMaxInline),
+      outputs_(limits.log_rate, [this](LogLine line) { logs_.add(std::move(line)); }),
       manager_(
           store, cache, storages, logs, std::move(jail), examinations,
           [this](request::WorkerId worker, std::variant<ProcessManager::Started, ProcessManager::NotStarted> result) {
@@ -69,6 +70,8 @@ WorkerPool::WorkerPool(store::Store& store, CacheService& cache, StorageService&
     if (!epoll_ || !wake_)
         throw_errno("epoll");
     watch(0, wake_.get());
+    if (memory_.stall_fd() >= 0)
+        watch(kStall, memory_.stall_fd(), EPOLLPRI);
     watcher_ = std::thread([this] { watch_loop(); });
 }
 
@@ -89,6 +92,8 @@ WorkerPool::~WorkerPool() {
 void WorkerPool::do_afterwards(Afterwards after) {
     for (LogLine& line : after.lines)
         logs_.add(std::move(line));
+    if (!after.report.empty())
+        report_(after.report);
     for (const Sending& sending : after.sendings)
         // A machine that cannot take it is ended, and its request is answered then.
         if (!protocol::send_bytes(sending.machine->channel.get(), sending.message, sending.bytes, protocol::Wait::no,
@@ -175,7 +180,8 @@ request::FunctionId WorkerPool::function_of(const std::shared_ptr<FunctionVersio
                                        .idle_ns = facts.idle_ns,
                                        .queue = facts.queue,
                                        .queue_ns = facts.queue_ns,
-                                       .kept = facts.kept});
+                                       .kept = facts.kept,
+                                       .saved = facts.suspends});
         functions_.emplace(*version->id_, version);
     }
     return *version->id_;
@@ -436,7 +442,7 @@ bool WorkerPool::quiet() const {
 
 WorkerPool::Sums WorkerPool::sums() const {
     const std::lock_guard lock(mutex_);
-    return {workers_.size() + manager_.unsaved().list().size(), scheduler_.machines()};
+    return {workers_.size() + manager_.unsaved().list().size(), scheduler_.machines(), given_back_};
 }
 
 std::vector<VersionLive> WorkerPool::live() const {

@@ -22,9 +22,12 @@
 #include <variant>
 #include <vector>
 
+#include <sys/epoll.h>
+
 #include "src/common/clock.hpp"
 #include "src/daemon/control.hpp"
 #include "src/daemon/forwarder.hpp"
+#include "src/daemon/memory_watch.hpp"
 #include "src/daemon/output_source.hpp"
 #include "src/daemon/process_manager.hpp"
 #include "src/daemon/request.hpp"
@@ -72,12 +75,16 @@ struct RunningWorker {
 
 class WorkerPool {
 public:
-    // `max_machines` limits all functions together, `log_rate` the bytes per second that a function may print; 0: no
-    // limit. All references must outlive this object. `finished` is called for each request once all is known of it,
-    // with the record set. It runs on any thread and must not call back.
+    struct Limits {
+        std::uint64_t max_machines = 0;               // of all functions together; 0: no limit
+        std::uint64_t log_rate = 0;                   // bytes per second that a function may print; 0: no limit
+        std::optional<std::uint64_t> memory_reserve{}; // MemoryWatch
+    };
+    // All references must outlive this object. `finished` is called for each request once all is known of it, with the
+    // record set. `report` gets lines for the daemon's own log. Both run on any thread and must not call back.
     WorkerPool(store::Store& store, CacheService& cache, StorageService& storages, LogStore& logs, Metrics& metrics,
-               std::uint64_t max_machines, std::uint64_t log_rate, JailSettings jail, Examinations& examinations,
-               std::function<void(Request&)> finished);
+               const Limits& limits, JailSettings jail, Examinations& examinations,
+               std::function<void(Request&)> finished, std::function<void(const std::string&)> report);
     // Ends all workers: idle ones at once, busy ones after a while.
     ~WorkerPool();
     WorkerPool(const WorkerPool&) = delete;
@@ -131,6 +138,7 @@ public:
     ProcessManager& processes() { return manager_; }
     struct Sums {
         std::uint64_t processes = 0, machines = 0;
+        std::uint64_t given_back = 0; // machines that were ended because memory was short
     };
     Sums sums() const;
     std::uint64_t max_machines() const { return scheduler_.max_machines(); }
@@ -175,6 +183,7 @@ private:
         std::vector<Forward> forwards;
         std::vector<std::shared_ptr<Request>> finished;
         std::vector<Worker> gone; // destroyed then
+        std::string report;       // "": nothing
     };
     void do_afterwards(Afterwards afterwards);
     void end_suspend(RunningWorker& worker);
@@ -227,6 +236,7 @@ private:
     void end_stragglers(request::Time now);
     void tick(request::Time now, Afterwards& after);
     void check_states(request::Time now);
+    void relieve(request::Time now, bool stalled, Afterwards& after);
     void forget_unused(request::Time now, Afterwards& after);
     void not_later_than(request::Time when);
     void started(request::WorkerId id, ProcessManager::Started process, Afterwards& after);
@@ -243,7 +253,8 @@ private:
     void mark_output(RunningWorker& worker);
     void finish_output(RunningWorker& worker, Afterwards& after);
     void note(const FunctionVersion& version, std::string text, Afterwards& after);
-    void watch(std::uint64_t id, int fd);
+    static constexpr std::uint64_t kStall = UINT64_MAX; // for watch(): memory_.stall_fd()
+    void watch(std::uint64_t id, int fd, std::uint32_t events = EPOLLIN);
     void unwatch(int fd);
     void wake();
 
@@ -251,6 +262,8 @@ private:
     LogStore& logs_;
     Metrics& metrics_;
     const std::function<void(Request&)> finished_;
+    const std::function<void(const std::string&)> report_;
+    const MemoryWatch memory_;
     tinykvm::UniqueFd epoll_, wake_;
 
     mutable std::mutex mutex_; // guards all that follows, and the members of FunctionVersion and Request that say so
@@ -262,6 +275,8 @@ private:
     std::unordered_map<request::RequestId, std::shared_ptr<Request>> requests_; // that wait or are in a machine
     std::uint64_t next_request_ = 1;
     request::Time next_tick_ = 0, next_look_ = 0;
+    std::uint64_t given_back_ = 0, reported_ = 0; // machines, for lack of memory
+    request::Time next_report_ = 0;
     bool watching_ = false; // the watcher is handling events and will compute its time-out afterwards
     bool ending_ = false;
     request::Time end_ = 0; // when workers are killed, once ending_

@@ -26,14 +26,15 @@ constexpr Time kShortestTick = 20 * kMillisecond, kLongestTick = kSecond;
 constexpr Time kLookEvery = 10 * kSecond;       // for functions that nobody refers to
 constexpr Time kEndPatience = 5 * kSecond;      // for workers to end when the daemon ends
 constexpr Time kSuspendPatience = 25 * kSecond; // longer, for those that save the state of a machine
+constexpr Time kReportEvery = 10 * kSecond;     // lines about memory
 constexpr unsigned kMaxSaid = 16;               // messages of a machine before its worker's end
 constexpr Time kLastTick = 100 * kMillisecond;
 
 } // namespace
 
-void WorkerPool::watch(std::uint64_t id, int fd) {
+void WorkerPool::watch(std::uint64_t id, int fd, std::uint32_t events) {
     epoll_event event{};
-    event.events = EPOLLIN;
+    event.events = events;
     event.data.u64 = id;
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) < 0)
         throw_errno("epoll_ctl");
@@ -64,12 +65,15 @@ void WorkerPool::watch_loop() {
         if (n < 0 && errno != EINTR)
             throw_errno("epoll_wait");
         Afterwards after;
+        bool stalled = false;
         {
             const std::lock_guard lock(mutex_);
             watching_ = true;
             for (int i = 0; i < n; ++i) {
                 const std::uint64_t id = events[i].data.u64; // a copy: the structure is packed
-                if (id == 0) {
+                if (id == kStall) {
+                    stalled = true;
+                } else if (id == 0) {
                     std::uint64_t woken;
                     (void)!::read(wake_.get(), &woken, sizeof(woken));
                 } else if (const auto machine = machines_.find(request::MachineId{id}); machine != machines_.end()) {
@@ -85,8 +89,11 @@ void WorkerPool::watch_loop() {
             const Time now = now_ns();
             if (ending_)
                 end_stragglers(now);
-            if (now >= next_tick_)
+            const bool ticks = now >= next_tick_;
+            if (ticks)
                 tick(now, after);
+            if (ticks || stalled)
+                relieve(now, stalled, after);
             timeout_ms = static_cast<int>((next_tick_ - std::min(next_tick_, now_ns())) / kMillisecond) + 1;
             watching_ = false;
         }
@@ -118,6 +125,27 @@ void WorkerPool::check_states(Time now) {
             static_cast<std::uint64_t>(info.st_size) > 2 * worker->state_bytes) // two: see SavedState::begin()
             worker->process->kill();
     }
+}
+
+// Ends idle machines when memory is short, before the kernel kills any.
+void WorkerPool::relieve(Time now, bool stalled, Afterwards& after) {
+    if (ending_ || memory_.reserve() == 0 || scheduler_.workers() == 0)
+        return;
+    const auto available = memory_.available();
+    const bool low = available && *available < memory_.reserve();
+    if (low)
+        next_tick_ = std::min(next_tick_, now + kLastTick);
+    if (low || stalled)
+        schedule([&](Time then, Actions& out) { given_back_ += scheduler_.give_back(then, out); }, after);
+    if (given_back_ == reported_ || now < next_report_)
+        return;
+    next_report_ = now + kReportEvery;
+    after.report = fmt::format("kvmserver: memory is short ({}): idle machines ended, longest idle first: {}",
+                               low ? fmt::format("{} MiB are available, --memory-reserve is {} MiB", *available >> 20,
+                                                 memory_.reserve() >> 20)
+                                   : "programs wait for it",
+                               given_back_ - reported_);
+    reported_ = given_back_;
 }
 
 void WorkerPool::end_stragglers(Time now) {

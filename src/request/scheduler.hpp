@@ -35,6 +35,7 @@ struct Scale {
     // What is called machines here are the channels of one machine that keeps its state and serves `max` requests at
     // once. Only the first counts in the total, and none is taken away for other functions.
     bool kept = false;
+    bool saved = false; // kept: and what it keeps is saved when its worker stops
 };
 
 // Actions for the owner. Each names what the owner already knows, except that StartWorker and AddMachine introduce a
@@ -123,6 +124,9 @@ public:
     // Expires waiting requests, stops idle machines and kills stuck workers. Returns the time of the next call at the
     // latest.
     Time tick(Time now, Actions& out);
+    // Memory is short: closes some of the machines that nobody needs, those first that have been idle for longest, and
+    // none of which was used within the last second. Closes none while others are still ending. Returns how many.
+    unsigned give_back(Time now, Actions& out);
     // Starts no more workers. All workers stop when their requests are finished.
     void stop(Time now, Actions& out);
 

@@ -1,6 +1,9 @@
 // Machines: more under load, fewer when idle, never more than the total limit.
 #include <algorithm>
+#include <cstddef>
 #include <limits>
+#include <span>
+#include <vector>
 
 #include "src/request/scheduler_state.hpp"
 
@@ -13,6 +16,7 @@ constexpr Time kToStart = 120 * kSecond; // for a machine to become ready: slow 
 constexpr Time kFirstBackoff = kSecond / 5, kLongestBackoff = 30 * kSecond;
 // A worker that was ready for longer is replaced at once, and its failures are forgotten.
 constexpr Time kAtOnce = kSecond;
+constexpr Time kHot = kSecond; // a machine that was used since is not given back: it would soon be started again
 
 } // namespace
 
@@ -80,6 +84,46 @@ bool Scheduler::evict_one(Time now, Actions& out) {
     if (oldest)
         close(*oldest, now, out);
     return oldest != nullptr;
+}
+
+unsigned Scheduler::give_back(Time now, Actions& out) {
+    struct Candidate {
+        Time last_used;
+        Worker* worker;
+        Machine* machine; // null: the whole worker
+    };
+    std::vector<Candidate> candidates;
+    const auto consider = [&](Time last_used, Worker* worker, Machine* machine) {
+        if (last_used + kHot <= now)
+            candidates.push_back({last_used, worker, machine});
+    };
+    for (const auto& [id, worker] : workers_) {
+        const Function& function = *worker->function;
+        if (worker->stopping && worker->machines.empty())
+            return 0; // it gives its memory back now
+        if (worker->stopping || worker->ending || worker->idle.empty())
+            continue;
+        if (function.scale.kept) {
+            if (function.scale.saved && function.in_flight == 0 && function.queue.empty())
+                consider(function.last_used, worker.get(), nullptr);
+            continue;
+        }
+        const std::size_t min = function.retired ? 0 : function.scale.min, staying = worker->staying();
+        for (std::size_t i = 0; i < worker->idle.size() && staying > min + i; ++i)
+            consider(worker->idle[i]->last_used, worker.get(), worker->idle[i]);
+    }
+    if (closing_ != 0 || candidates.empty())
+        return 0;
+    constexpr std::size_t kShare = 8; // an eighth at a time: what one gives back is not known
+    const std::size_t count = (candidates.size() + kShare - 1) / kShare;
+    std::ranges::sort(candidates, {}, &Candidate::last_used);
+    for (const Candidate& each : std::span(candidates).first(count)) {
+        if (each.machine)
+            close(*each.machine, now, out);
+        else
+            stop_worker(*each.worker, now, out);
+    }
+    return static_cast<unsigned>(count);
 }
 
 void Scheduler::serve_starved(Time now, Actions& out) {

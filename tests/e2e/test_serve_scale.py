@@ -3,6 +3,7 @@ import concurrent.futures
 import contextlib
 import os
 import pathlib
+import re
 import resource
 import signal
 import time
@@ -243,6 +244,27 @@ def test_a_burst_to_one_function_leaves_the_others_theirs(store, serve, snap) ->
         assert [client.reply() for client in clients] == [b"1\n"] * 8
     after = daemon.processes()
     assert [after.get(f"{name} v1") for name in ("b", "c")] == [before[f"{name} v1"] for name in ("b", "c")], (before, after)
+
+
+def test_idle_machines_end_when_memory_is_short(store, serve, snap) -> None:
+    for name in ("a", "b", "busy"):
+        store.deploy(snap, name)
+    daemon = serve("--memory-reserve", "1000T")  # no host has as much
+    with harness.Client(daemon.port) as client:
+        client.send(b"GET /count HTTP/1.1\r\nHost: busy.localhost\r\nContent-Length: 4\r\n\r\n")
+        for _ in range(2):
+            for name in ("a", "b"):
+                assert daemon.text(name, "/count") == "1\n"
+            harness.wait_until(lambda: list(daemon.processes()) == ["busy v1"], "only the busy machine has stayed")
+        client.send(b"abcd")
+        assert client.head()[0] == 200
+    connection = admin.UnixConnection(store.path / "admin.sock")
+    with contextlib.closing(connection):
+        connection.request("GET", "/metrics")
+        given_back = re.search(r"^kvmserver_vms_given_back_total (\d+)$", connection.getresponse().read().decode(), re.M)
+    assert int(given_back[1]) >= 4, given_back
+    assert re.search(r"^kvmserver: memory is short \(\d+ MiB are available, --memory-reserve is 1048576000 MiB\): idle machines ended, longest idle first: \d+$",
+                     daemon.err, re.M), daemon.err
 
 
 @pytest.mark.nightly

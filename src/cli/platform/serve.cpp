@@ -56,6 +56,12 @@ constexpr OptionSpec kServeOptions[] = {
      .value = "N",
      .fallback = "0",
      .help = "request machines of all functions together; 0 = no limit"},
+    {.name = "memory-reserve",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "SIZE",
+     .help = "end idle machines, longest idle first, while less memory is available, as 500M or 2G (512M, a twentieth "
+             "of the memory at most); 0 = never"},
     {.name = "log-rate",
      .kind = Kind::count,
      .group = "Options",
@@ -412,6 +418,8 @@ int serve(const Invocation& invocation, Context& context) {
     options.machines = machines == 0 ? context.cpus : machines;
     options.idle_seconds = number_of<double>(invocation, "idle", 60, 1e9);
     options.max_machines = number_of<std::uint64_t>(invocation, "max-vms", 0, 1'000'000);
+    if (const std::string reserve = text_of(invocation, "memory-reserve"); !reserve.empty())
+        options.memory_reserve = reserve == "0" ? 0 : size_of(invocation, "memory-reserve");
     options.log_rate = number_of<std::uint64_t>(invocation, "log-rate", options.log_rate >> 10, 1'000'000) << 10;
     constexpr std::uint64_t kMax = 10'000'000;
     options.max_connections = number_of<std::uint64_t>(invocation, "max-connections", 0, kMax);

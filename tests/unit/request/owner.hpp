@@ -61,6 +61,11 @@ public:
     void wake(FunctionId function) {
         step([&](Actions& out) { scheduler.wake(function, now, out); });
     }
+    unsigned give_back() {
+        unsigned count = 0;
+        step([&](Actions& out) { count = scheduler.give_back(now, out); });
+        return count;
+    }
     RequestId ask(FunctionId function) {
         const RequestId request{next_request_++};
         requests[request] = {.function = function, .refusal = {}, .machine = {}};

@@ -130,6 +130,51 @@ TEST_CASE("scarce machines: who waits longer gets one of a function that has idl
     CHECK(owner.wrong.empty());
 }
 
+TEST_CASE("when memory is short, machines go that have been idle for longest") {
+    Owner owner;
+    std::vector<FunctionId> functions;
+    for (int i = 0; i < 10; ++i) {
+        functions.push_back(owner.add({.max = 1, .idle_ns = 1000 * kSecond, .queue = 8}));
+        owner.ask(functions.back());
+        start_all(owner);
+        owner.ready(owner.machines_in(MachineState::busy).front());
+        owner.now += kSecond;
+    }
+    const auto alive = [&](std::size_t i) { return owner.scheduler.live(functions[i], owner.now).machines != 0; };
+    CHECK(owner.give_back() == 2); // an eighth, rounded up
+    CHECK((!alive(0) && !alive(1) && alive(2)));
+    CHECK(owner.give_back() == 0); // until these have gone
+    for (const MachineId id : owner.machines_in(MachineState::closing))
+        owner.gone(id);
+    CHECK(owner.give_back() == 0); // their processes still have the memory
+    for (const auto& [id, worker] : std::map(owner.workers))
+        if (worker.stopped)
+            owner.exits(id, true);
+    owner.ask(functions[2]); // it is busy now
+    CHECK(owner.give_back() == 1);
+    CHECK((alive(2) && !alive(3) && alive(4)));
+    CHECK(owner.wrong.empty());
+}
+
+TEST_CASE("when memory is short, what was just used stays, and the minimum, and a state that would be lost") {
+    Owner owner;
+    const FunctionId minimum = owner.add({.min = 1, .max = 2, .idle_ns = 1000 * kSecond, .queue = 8});
+    const FunctionId kept = owner.add({.max = 1, .idle_ns = 1000 * kSecond, .queue = 8, .kept = true});
+    const FunctionId saved = owner.add({.max = 1, .idle_ns = 1000 * kSecond, .queue = 8, .kept = true, .saved = true});
+    for (const FunctionId function : {minimum, kept, saved})
+        owner.ask(function);
+    start_all(owner);
+    for (const MachineId id : owner.machines_in(MachineState::busy))
+        owner.ready(id);
+    CHECK(owner.give_back() == 0);
+    owner.now += kSecond;
+    CHECK(owner.give_back() == 1);
+    CHECK(owner.scheduler.live(saved, owner.now).worker == std::nullopt);
+    CHECK(owner.scheduler.live(minimum, owner.now).worker != std::nullopt);
+    CHECK(owner.scheduler.live(kept, owner.now).worker != std::nullopt);
+    CHECK(owner.wrong.empty());
+}
+
 TEST_CASE("idle machines are given up, but for the minimum; a version without routes keeps none") {
     Owner owner;
     const FunctionId function = owner.add({.min = 1, .max = 4, .idle_ns = 10 * kSecond, .queue = 8});
