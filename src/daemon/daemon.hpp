@@ -46,9 +46,9 @@ struct ServeOptions {
     double idle_seconds = 60;       // before a function's process is stopped, unless its manifest sets scale.idle
     std::uint64_t max_machines = 0; // of all functions together; 0: no limit
     std::optional<std::uint64_t> memory_reserve; // idle machines end while less is available: MemoryWatch
-    std::uint64_t log_rate = 1 << 20; // bytes that a function may print per second; 0: no limit
-    std::string access_log;           // "": none, "-": stdout, else a file
-    unsigned threads = 1;             // of the HTTP front
+    std::uint64_t log_rate = 1 << 20;            // bytes that a function may print per second; 0: no limit
+    std::string access_log;                      // "": none, "-": stdout, else a file
+    unsigned threads = 1;                        // of the HTTP front
     JailSettings jail;
     std::shared_ptr<Examinations> examinations;     // never null
     std::uint64_t max_connections = 0;              // 0: as many as the limit of open files allows

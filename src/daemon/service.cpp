@@ -146,9 +146,10 @@ Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd>
       cache_(FolderCache(default_cache_folder()), [](const std::string& line) { log_line("kvmserver: " + line); }),
       storages_([this](StorageConnection connection) { return connect_storage(std::move(connection)); },
                 [](const std::string& line) { log_line("kvmserver: " + line); }),
-      pool_(store_, cache_, storages_, logs_, metrics_,
-            {options_.max_machines, options_.log_rate, options_.memory_reserve}, options_.jail, *options_.examinations,
-            [this](Request& request) { write(*request.record, &request); }, log_line),
+      pool_(
+          store_, cache_, storages_, logs_, metrics_,
+          {options_.max_machines, options_.log_rate, options_.memory_reserve}, options_.jail, *options_.examinations,
+          [this](Request& request) { write(*request.record, &request); }, log_line),
       table_(
           store_, pool_, logs_,
           {options_.machines, static_cast<std::uint64_t>(options_.idle_seconds * 1e9), options_.share_across_tenants},

@@ -76,8 +76,8 @@ struct RunningWorker {
 class WorkerPool {
 public:
     struct Limits {
-        std::uint64_t max_machines = 0;               // of all functions together; 0: no limit
-        std::uint64_t log_rate = 0;                   // bytes per second that a function may print; 0: no limit
+        std::uint64_t max_machines = 0;                // of all functions together; 0: no limit
+        std::uint64_t log_rate = 0;                    // bytes per second that a function may print; 0: no limit
         std::optional<std::uint64_t> memory_reserve{}; // MemoryWatch
     };
     // All references must outlive this object. `finished` is called for each request once all is known of it, with the

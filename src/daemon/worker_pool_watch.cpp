@@ -140,11 +140,11 @@ void WorkerPool::relieve(Time now, bool stalled, Afterwards& after) {
     if (given_back_ == reported_ || now < next_report_)
         return;
     next_report_ = now + kReportEvery;
-    after.report = fmt::format("kvmserver: memory is short ({}): idle machines ended, longest idle first: {}",
-                               low ? fmt::format("{} MiB are available, --memory-reserve is {} MiB", *available >> 20,
-                                                 memory_.reserve() >> 20)
-                                   : "programs wait for it",
-                               given_back_ - reported_);
+    after.report = fmt::format(
+        "kvmserver: memory is short ({}): idle machines ended, longest idle first: {}",
+        low ? fmt::format("{} MiB are available, --memory-reserve is {} MiB", *available >> 20, memory_.reserve() >> 20)
+            : "programs wait for it",
+        given_back_ - reported_);
     reported_ = given_back_;
 }
 
