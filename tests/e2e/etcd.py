@@ -1,4 +1,4 @@
-"""A real etcd of one member on this host, out of build/etcd, where scripts/setup.sh --tests puts it."""
+"""A real etcd of one member, or of three, on this host, out of build/etcd, where scripts/setup.sh --tests puts it."""
 import base64
 import contextlib
 import json
@@ -28,14 +28,17 @@ class Etcd:
     Keys here are whole, with the prefix of whoever uses them.
     """
 
-    def __init__(self, *options: str) -> None:
+    def __init__(self, *options: str, name: str = "default", starts: bool = True) -> None:
         self.binary = harness.BUILD / "etcd/usr/bin/etcd"
         if not self.binary.exists():
             pytest.skip(f"there is no etcd: scripts/setup.sh --tests fetches it into {harness.BUILD / 'etcd'}")
         self.options = options
+        self.name, self.members = name, [self]
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="etcd-"))
         self.port, self.peer_port = harness.free_port(), harness.free_port()
         self.process: subprocess.Popen | None = None
+        if not starts:
+            return
         try:
             self.start()
         except BaseException:
@@ -60,16 +63,25 @@ class Etcd:
     def log(self) -> str:
         return (self.folder / "log").read_text(errors="replace")
 
+    @property
+    def peer(self) -> str:
+        return f"http://127.0.0.1:{self.peer_port}"
+
     def start(self) -> None:
         """After stop(): with the same data."""
-        peer = f"http://127.0.0.1:{self.peer_port}"
+        self.launch()
+        self.wait()
+
+    def wait(self) -> None:
+        harness.wait_until(self.answers, lambda: f"etcd answers; its log ends with {self.log[-1000:]}")
+
+    def launch(self) -> None:
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [self.binary, "--data-dir", self.folder / "data", "--listen-client-urls", self.url,
-                 "--advertise-client-urls", self.url, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-                 "--initial-cluster", f"default={peer}", "--heartbeat-interval", "20", "--election-timeout", "200",
+                [self.binary, "--name", self.name, "--data-dir", self.folder / "data", "--listen-client-urls", self.url,
+                 "--advertise-client-urls", self.url, "--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer,
+                 "--initial-cluster", ",".join(f"{each.name}={each.peer}" for each in self.members), "--heartbeat-interval", "20", "--election-timeout", "200",
                  "--unsafe-no-fsync", *self.options], stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # fmt: skip
-        harness.wait_until(self.answers, lambda: f"etcd answers; its log ends with {self.log[-1000:]}")
 
     def answers(self) -> bool:
         if self.process.poll() is not None:
@@ -142,3 +154,43 @@ class Etcd:
     def compact(self) -> None:
         """Forgets all history before now."""
         self.ask("kv/compaction", {"revision": str(self.revision()), "physical": True})
+
+
+class Members:
+    """An etcd of three members. One of them may be away."""
+
+    def __init__(self) -> None:
+        self.members = [Etcd(name=f"member{number}", starts=False) for number in range(3)]
+        for member in self.members:
+            member.members = self.members
+        try:
+            for member in self.members:
+                member.launch()
+            for member in self.members:
+                member.wait()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "Members":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def address(self) -> str:
+        return "etcd://" + ",".join(member.address.removeprefix("etcd://") for member in self.members)
+
+    def leader(self) -> Etcd:
+        """As all say that are there."""
+        def named() -> set[str]:
+            states = [member.ask("maintenance/status", {}) for member in self.members if member.process]
+            return {state.get("leader", "0") for state in states}
+        harness.wait_until(lambda: len(named()) == 1 and named() != {"0"}, "the members agree about their leader")
+        leader = named().pop()
+        return next(member for member in self.members if member.process and member.ask("maintenance/status", {})["header"]["member_id"] == leader)
+
+    def close(self) -> None:
+        for member in self.members:
+            member.close()
