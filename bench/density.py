@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """How the time of a start and the memory of a function change with the number of functions that live on one host.
 
-    bench/density.py [--functions 8000] [--points 100,1000,2000,4000,8000] [--starts 50] [--json FILE] [--chart FILE]
+    bench/density.py [--points 100,1000,2000,4000,6000,8000] [--daemons 1] [--starts 50] [--json FILE] [--chart FILE]
 
-Functions of one C program (functions/c-epoll) are deployed to one daemon, each is asked once, and all stay alive. At
+Functions of one C program (functions/c-epoll) are deployed to one daemon, each is asked once, and all stay alive. With
+--daemons, each has its part of them: a process may have so many open files, and a function takes 7 of its daemon. At
 each point the last starts before it are timed: from connect until the reply is there, one after the other, each after a
 pause in which the daemon makes the next spare process. Memory is by how much MemAvailable of the host has fallen since
 the daemon rested, divided by the number of functions. An idle host is needed. Stops at a point when less than an
@@ -36,14 +37,19 @@ def memory():
     return [int(lines[name].split()[0]) / 1024 for name in ("MemAvailable", "MemTotal")]
 
 
-def point(daemon, begin, end, starts, before):
-    """The functions [begin, end) start, the last ones timed."""
+def point(daemons, begin, end, starts, before):
+    """The functions [begin, end) start, the last ones timed. `daemons`: and how many functions each has."""
+    daemons, each = daemons
+
+    def ask(number):
+        daemons[number // each].ask(many.name_of(number % each))
+
     for number in range(begin, end - starts):
-        daemon.ask(many.name_of(number))
+        ask(number)
     taken = []
     for number in range(end - starts, end):
         time.sleep(PAUSE)
-        taken.append(many.ms(lambda n=number: daemon.ask(many.name_of(n))))
+        taken.append(many.ms(lambda n=number: ask(n)))
     time.sleep(SETTLE)
     tenths = statistics.quantiles(taken, n=10)
     return {"functions": end, "median_ms": statistics.median(taken), "tenth_ms": tenths[0], "nine_tenths_ms": tenths[-1],
@@ -51,14 +57,17 @@ def point(daemon, begin, end, starts, before):
 
 
 def measure(options, folder):
-    store = folder / "store"
     options.snapshots = 1
-    many.fill(options, store, many.snapshots(options, folder), options.points[-1])
-    daemon = many.Daemon(options, store, "--idle=36000", "--threads=1")
-    results, begin = [], 0
+    snapshots, each = many.snapshots(options, folder), -(-options.points[-1] // options.daemons)
+    results, begin, daemons = [], 0, []
     with contextlib.ExitStack() as ends:
-        ends.callback(daemon.stop)
-        daemon.settled_cpu()
+        for number in range(options.daemons):
+            store = folder / f"store{number}"
+            many.fill(options, store, snapshots, each)
+            daemons.append(many.Daemon(options, store, "--idle=36000", "--threads=1"))
+            ends.callback(daemons[-1].stop)
+        for daemon in daemons:
+            daemon.settled_cpu()
         time.sleep(SETTLE)
         before = memory()[0]
         print(f"{'functions':>10} {'median':>8} {'tenth':>8} {'nine tenths':>12} {'MiB each':>9}   (ms)", flush=True)
@@ -68,8 +77,8 @@ def measure(options, folder):
                 print(f"# not {end}: the host has {available:.0f} MiB left", flush=True)
                 break
             try:
-                results.append(point(daemon, begin, end, min(options.starts, end - begin), before))
-            except common.Failure as failure:  # a limit of the host, such as open files: 7 of the daemon for each function
+                results.append(point((daemons, each), begin, end, min(options.starts, end - begin), before))
+            except common.Failure as failure:  # a limit of the host, such as open files
                 if not results:
                     raise
                 print(f"# not {end}: {failure}", flush=True)
@@ -100,6 +109,7 @@ def draw(results, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", default="100,1000,2000,4000,6000,8000", help="numbers of functions alive")
+    parser.add_argument("--daemons", type=int, default=1, help="that share the functions")
     parser.add_argument("--starts", type=int, default=50, help="timed before each point")
     parser.add_argument("--binary", default=str(common.KVMSERVER))
     parser.add_argument("--functions", dest="functions", default=str(common.FUNCTIONS), help=argparse.SUPPRESS)
