@@ -24,11 +24,13 @@ test_packages=(
     debootstrap lintian  # scripts/release.sh
     iproute2     # tests with addresses of their own
     groff-base man-db mandoc
+    python3-cryptography  # entries of a cluster of other versions
     ruby php-cli  # tests of uniqueness, and of templates
     python3-venv  # tests of templates
     libbenchmark-dev  # bench/micro
     gdb          # tests of core files and debuggers
     redis-server # test of storage machines
+    faketime     # a node whose clock is wrong
 )
 nightly_packages=(
     patchelf debian-archive-keyring  # CPython 3.13 of scripts/functions.sh

@@ -78,8 +78,9 @@ void readyz(Call& call) {
     check("store", store_problem(call.api.source()));
     check("disk", disk_problem(call.api.source().path()));
     if (const daemon::Control* control = call.api.options().control)
-        if (const daemon::DaemonInfo daemon = control->info(); daemon.draining || daemon.drained) {
-            checks["daemon"] = daemon.draining ? "stopping" : "drained";
+        if (const daemon::DaemonInfo daemon = control->info();
+            daemon.draining || daemon.drained || daemon.away_too_long) {
+            checks["daemon"] = daemon.draining ? "stopping" : daemon.away_too_long ? "cluster-away" : "drained";
             ready = false;
         }
     call.reply(ready ? 200 : 503, {{"ready", ready}, {"checks", checks}});
@@ -114,10 +115,15 @@ void info(Call& call) {
     }
     if (const daemon::Control* control = call.api.options().control) {
         const daemon::DaemonInfo daemon = control->info();
-        object["daemon"] = {{"address", daemon.address},   {"port", daemon.port},
-                            {"tls", daemon.tls},           {"started", time_text(daemon.started_ms)},
-                            {"draining", daemon.draining}, {"drained", daemon.drained},
-                            {"compresses_later", true},    {"takes_warmed", true}};
+        object["daemon"] = {{"address", daemon.address},
+                            {"port", daemon.port},
+                            {"tls", daemon.tls},
+                            {"started", time_text(daemon.started_ms)},
+                            {"draining", daemon.draining},
+                            {"drained", daemon.drained},
+                            {"cluster_away", daemon.away_too_long},
+                            {"compresses_later", true},
+                            {"takes_warmed", true}};
         if (call.who.allows(store::kScopeRead, ""))
             object["daemon"].update({{"functions", daemon.functions},
                                      {"processes", daemon.processes},

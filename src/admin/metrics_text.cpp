@@ -196,6 +196,8 @@ void states(Text& text, const Scrape& scrape) {
         text.sample("", static_cast<std::uint64_t>(scrape.metrics.cluster->revision));
         text.family("node_drained", "gauge", "1: load balancers shall send this node of the cluster no requests.");
         text.sample("", std::uint64_t{scrape.metrics.cluster->drained});
+        text.family("cluster_away", "gauge", "1: functions are not served, after --cluster-away-limit without etcd.");
+        text.sample("", std::uint64_t{scrape.metrics.cluster->refuses});
     }
     if (scrape.metrics.certificate_expiry || !scrape.metrics.certificate_expiries.empty())
         text.family("certificate_expiry_time_seconds", "gauge", "When the certificate expires, since 1970.");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -130,6 +131,11 @@ void ClusterIndex::require_cluster() {
     revision_ = entry->revision;
 }
 
+void ClusterIndex::note_verified(std::int64_t revision) {
+    const std::lock_guard lock(mutex_);
+    verified_ = std::max(verified_, revision);
+}
+
 // Of the entry with the cluster's id, for a condition; 0: any.
 std::int64_t ClusterIndex::cluster_revision() {
     const auto known = [this] {
@@ -144,8 +150,19 @@ std::int64_t ClusterIndex::cluster_revision() {
 
 std::optional<store::SharedEntry> ClusterIndex::get(const std::string& key) {
     auto entry = read(key);
-    if (!entry)
+    if (!entry) {
         require_cluster(); // else it may be missing only because everything is
+        return entry;
+    }
+    bool is_new = false;
+    {
+        const std::lock_guard lock(mutex_);
+        is_new = entry->revision > verified_;
+    }
+    if (is_new) { // it may be of a form that is not known here
+        require_cluster();
+        note_verified(entry->revision);
+    }
     return entry;
 }
 
@@ -163,6 +180,7 @@ std::int64_t ClusterIndex::list(const std::function<void(store::SharedEntry)>& t
             take({std::move(entry.key), "", entry.changed});
     }
     require_cluster();
+    note_verified(revision);
     return revision;
 }
 
@@ -180,12 +198,16 @@ std::optional<std::int64_t> ClusterIndex::change(std::span<const store::SharedCo
     if (const std::int64_t revision = cluster_revision(); revision != 0)
         if_all.push_back({etcd::Condition::Of::changed, kClusterKey, revision});
     const etcd::Done done = try_to([&] { return client_.change(if_all, then); });
-    if (!done.applied)
+    if (done.applied)
+        note_verified(done.revision); // the entry with the id was a condition
+    else
         require_cluster();
     return done.applied ? std::optional(done.revision) : std::nullopt;
 }
 
 ClusterIndex::Lease::~Lease() {
+    if (abandoned_)
+        return;
     try {
         index_.try_to([&] { index_.client_.revoke_lease(id_); });
     } catch (const UserError&) { // it ends by itself
@@ -230,6 +252,7 @@ class ClusterIndex::Lock final : public store::SharedLock {
 public:
     explicit Lock(std::unique_ptr<Lease> lease) : lease_(std::move(lease)) {}
     bool held() override { return lease_->keep(); }
+    void abandon() override { lease_->abandon(); }
 
 private:
     const std::unique_ptr<Lease> lease_;

@@ -59,6 +59,7 @@ private:
     std::optional<store::SharedEntry> read(const std::string& key);
     std::string id_in(const store::SharedEntry& entry) const;
     std::int64_t cluster_revision();
+    void note_verified(std::int64_t revision);
     etcd::Client client_;
     const Seal seal_;
     std::mutex mutex_;
@@ -66,6 +67,7 @@ private:
     Clock::time_point away_until_{}; // of the last failure
     std::string id_;                 // "": any, as is:
     std::int64_t revision_ = 0;      // of the entry with this id; 0: not seen yet
+    std::int64_t verified_ = 0;      // up to this revision, no newer kvmserver had changed the form of the entries
 };
 
 class ClusterIndex::Lease {
@@ -74,12 +76,14 @@ public:
     ~Lease();
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
-    bool keep(); // false: it has ended. Throws IndexAway
+    bool keep();                          // false: it has ended. Throws IndexAway
+    void abandon() { abandoned_ = true; } // it ends by itself
     std::int64_t id() const { return id_; }
 
 private:
     ClusterIndex& index_;
     const std::int64_t id_;
+    bool abandoned_ = false;
 };
 
 } // namespace kvmserver::cluster

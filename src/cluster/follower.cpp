@@ -58,7 +58,9 @@ void Follower::failed(const std::string& why) {
 bool Follower::copy() {
     if (!store_)
         store_ = std::make_unique<store::Store>(path_, options_);
+    reached_ = false;
     const store::CopiedAll copied = copy_all(*store_);
+    reached_ = true;
     look_whether_drained();
     if (!copied.failed.empty()) {
         failed(copied.failed.size() == 1
@@ -74,6 +76,8 @@ bool Follower::copy() {
 
 void Follower::take(const etcd::Batch& batch) {
     for (const etcd::Event& event : batch.events) {
+        if (event.entry.key == kClusterKey)
+            index_->require_cluster(); // a newer kvmserver may have changed the form of what comes next
         if (!store::is_copied(event.entry.key))
             continue;
         if (event.deleted)
@@ -103,8 +107,10 @@ void Follower::try_once() {
     if (!copy())
         return;
     connected_ = true;
-    if (watch_.follow(revision_ + 1, [this](const etcd::Batch& batch) { take(batch); }) != etcd::Watch::End::stopped)
-        failed(watch_.why());
+    if (watch_.follow(revision_ + 1, [this](const etcd::Batch& batch) { take(batch); }) == etcd::Watch::End::stopped)
+        return;
+    reached_ = false;
+    failed(watch_.why());
 }
 
 void Follower::loop() {

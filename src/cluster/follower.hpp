@@ -18,6 +18,7 @@ namespace kvmserver::cluster {
 // For metrics.
 struct FollowerState {
     bool connected = false;    // to etcd: what others change comes at once
+    bool reached = false;      // so, or what is not copied is single entries
     std::int64_t revision = 0; // of the index up to which all is copied
     bool drained = false;      // this node is, as far as that is copied
 };
@@ -33,7 +34,7 @@ public:
     Follower(const Follower&) = delete;
     Follower& operator=(const Follower&) = delete;
 
-    FollowerState state() const { return {connected_, revision_, drained_}; }
+    FollowerState state() const { return {connected_, connected_ || reached_, revision_, drained_}; }
 
 private:
     bool copy(); // all. Returns whether a watch may go on from revision_
@@ -51,7 +52,7 @@ private:
     const std::function<void(const std::string&)> note_;
     std::unique_ptr<store::Store> store_; // a connection of its own: requests do not wait for it
     std::string said_;                    // the last failure, which is not repeated; "": none since then
-    std::atomic<bool> connected_ = false, drained_ = false;
+    std::atomic<bool> connected_ = false, reached_ = false, drained_ = false;
     std::atomic<std::int64_t> revision_ = 0;
     etcd::Watch watch_;
     std::mutex mutex_;

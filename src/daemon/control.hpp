@@ -55,7 +55,8 @@ struct DaemonInfo {
     std::int64_t started_ms = 0;                                                // since 1970
     std::uint64_t functions = 0, processes = 0, machines = 0, max_machines = 0; // max_machines 0: no limit
     bool draining = false;                                                      // it is about to end
-    bool drained = false; // a node of a cluster that shall get no requests from load balancers
+    bool drained = false;       // a node of a cluster that shall get no requests from load balancers
+    bool away_too_long = false; // it has not reached its cluster's index for long, and serves no functions
 };
 
 // A request that the daemon makes itself, for the API.

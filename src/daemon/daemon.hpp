@@ -60,6 +60,7 @@ struct ServeOptions {
     std::shared_ptr<ChunkStore> chunks;             // null: chunks are on the disk only
     std::shared_ptr<cluster::ClusterIndex> cluster; // null: the store is alone
     cluster::NodeInfo node;                         // with cluster: this daemon; its start is not set
+    double cluster_away_seconds = 0;                // that it serves without the cluster's index; 0: for ever
     std::uint64_t chunk_cache_bytes = 0;            // with chunks: that the disk keeps; 0: no limit
     // Called when all is ready, before that is announced. The result lives until the daemon no longer takes requests.
     std::function<std::unique_ptr<Companion>(Control&)> beside;

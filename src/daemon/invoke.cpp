@@ -147,6 +147,15 @@ std::shared_ptr<FunctionVersion> Service::version_for(const InvokeRequest& reque
 
 InvokeReply Service::invoke(const InvokeRequest& request) {
     check(request);
+    if (away_too_long()) {
+        const request::Problem problem = problem_for(request::Outcome::cluster_away);
+        InvokeReply refused;
+        refused.status = problem.status;
+        refused.problem_code = problem.code;
+        refused.problem_detail = problem.detail;
+        refused.problem_hint = problem.hint;
+        return refused;
+    }
     read_table(false);
     std::shared_ptr<FunctionVersion> version = version_for(request);
     if (const auto& tcp = version->facts().given->tcp)

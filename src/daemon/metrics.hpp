@@ -53,6 +53,7 @@ struct ClusterState {
     bool followed = false;     // what other daemons change comes at once
     std::int64_t revision = 0; // up to which all is copied
     bool drained = false;      // this node is
+    bool refuses = false;      // functions are not served: etcd is away too long
 };
 
 struct MetricsSnapshot {

@@ -34,8 +34,11 @@ ProcessManager::ProcessManager(store::Store& store, CacheService& cache, Storage
     starter_ = std::thread([this] { start_loop(); });
     for (std::thread& thread : behind_)
         thread = std::thread([this] { behind_loop(); });
-    for (unsigned i = 0; store_.bucket() && i < kFetchers; ++i)
-        fetchers_.emplace_back([this] { fetch_loop(); });
+    if (!store_.bucket())
+        return;
+    fetchers_.emplace_back([this] { fetch_loop(Bucket::unasked); });
+    for (unsigned i = 0; i < kFetchers; ++i)
+        fetchers_.emplace_back([this] { fetch_loop(Bucket::asked); });
 }
 
 ProcessManager::~ProcessManager() { end(); }
@@ -84,6 +87,7 @@ void ProcessManager::end() {
         ending_ = true;
         start_wanted_.notify_all();
         behind_wanted_.notify_all();
+        look_wanted_.notify_all();
         fetch_wanted_.notify_all();
     }
     starter_.join();
@@ -91,7 +95,7 @@ void ProcessManager::end() {
         thread.join();
     for (std::thread& thread : behind_)
         thread.join();
-    for (auto* const left : {&to_start_, &to_fetch_, &to_examine_})
+    for (auto* const left : {&to_start_, &to_look_, &to_fetch_, &to_examine_})
         while (!left->empty())
             done_(left->pop().worker, NotStarted{"the server ends"});
     unsaved_.end();
@@ -124,8 +128,8 @@ void ProcessManager::start_loop() {
         }
         if (!fetchers_.empty() && !start.fetched) {
             // A start whose chunks must come first does not hold up those behind it.
-            to_fetch_.push(tenant_of(start), std::move(start));
-            fetch_wanted_.notify_one();
+            to_look_.push(tenant_of(start), std::move(start));
+            look_wanted_.notify_one();
             continue;
         }
         if (start.version->facts().suspends && !start.waited)
@@ -293,20 +297,25 @@ void ProcessManager::wait_for_state(Start& start) {
         start.state = claim_state(*start.version, kTryMs);
 }
 
-// A separate queue, with threads that may wait for the bucket.
-void ProcessManager::fetch_loop() {
+// Two queues: with threads that may wait for the bucket, and before it with one that never does. So a service that
+// hangs holds up only those that need it.
+void ProcessManager::fetch_loop(Bucket bucket) {
+    auto& queue = bucket == Bucket::asked ? to_fetch_ : to_look_;
+    auto& wanted = bucket == Bucket::asked ? fetch_wanted_ : look_wanted_;
     std::unique_lock lock(mutex_);
     for (;;) {
-        fetch_wanted_.wait(lock, [this] { return ending_ || !to_fetch_.empty(); });
+        wanted.wait(lock, [&] { return ending_ || !queue.empty(); });
         if (ending_)
             return;
-        Start start = to_fetch_.pop();
+        Start start = queue.pop();
         lock.unlock();
         std::optional<NotStarted> failed;
         try {
-            start.stored = std::make_unique<store::StoredSnapshot>(store_, start.snapshot);
-            start.stored->make_local();
-            start.fetched = true;
+            if (!start.stored)
+                start.stored = std::make_unique<store::StoredSnapshot>(store_, start.snapshot);
+            if (bucket == Bucket::asked)
+                start.stored->make_local();
+            start.fetched = bucket == Bucket::asked || start.stored->is_local();
         } catch (const store::ChunksAway& error) {
             failed = NotStarted{error.what(), true};
         } catch (const std::exception& error) {
@@ -319,8 +328,9 @@ void ProcessManager::fetch_loop() {
             starting_from_.extract(start.snapshot);
             continue;
         }
-        to_start_.push(tenant_of(start), std::move(start));
-        start_wanted_.notify_one();
+        const bool fetched = start.fetched;
+        (fetched ? to_start_ : to_fetch_).push(tenant_of(start), std::move(start));
+        (fetched ? start_wanted_ : fetch_wanted_).notify_one();
     }
 }
 

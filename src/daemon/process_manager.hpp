@@ -92,7 +92,8 @@ private:
     bool start_unsaved(const Start& start);
     void wait_for_state(Start& start);
     std::variant<Started, NotStarted> started(Start& start);
-    void fetch_loop();
+    enum class Bucket { unasked, asked };
+    void fetch_loop(Bucket bucket);
     struct Assigned {
         const FunctionVersion::Facts& facts;
         const store::StoredSnapshot& snapshot;
@@ -113,15 +114,15 @@ private:
     UnsavedStates unsaved_;
     mutable std::mutex mutex_; // guards the following
     std::multiset<Digest> starting_from_;
-    FairQueue<Start> to_start_, to_fetch_, to_examine_;                // by tenant
+    FairQueue<Start> to_start_, to_look_, to_fetch_, to_examine_;      // by tenant
     std::vector<std::unique_ptr<FunctionProcess>> discarded_;          // killed
     std::map<std::string, std::unique_ptr<PreparedMachine>> prepared_; // by FunctionVersion::state_id()
-    std::condition_variable start_wanted_, fetch_wanted_, behind_wanted_;
+    std::condition_variable start_wanted_, look_wanted_, fetch_wanted_, behind_wanted_;
     std::uint64_t ahead_bytes_ = 0;
     bool saving_again_ = false;
     bool ending_ = false;
     std::thread starter_, behind_[2];
-    std::vector<std::thread> fetchers_; // none without a bucket
+    std::vector<std::thread> fetchers_; // none without a bucket; one of them only looks what the disk has
 };
 
 } // namespace kvmserver::daemon

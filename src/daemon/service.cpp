@@ -158,7 +158,7 @@ Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd>
       tcp_sockets_(std::move(tcp_sockets), [](const std::string& line) { log_line("kvmserver: " + line); }),
       tcp_(tcp_sockets_, pool_, front_.places(),
            {[this](std::string_view host) { return table_.passing(host); },
-            [this](const std::string& function) { return table_.named(function); }},
+            [this](const std::string& function) { return table_.named(function); }, [this] { return away_too_long(); }},
            {[this](const TcpRecord& record) { finished(record); }, [this](http::Refusal why) { refused(why); }}),
       recompressor_(
           options_.store, {.bucket = options_.chunks, .shared = options_.cluster}, {.mode = options_.jail.mode},
@@ -176,7 +176,9 @@ Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd>
         self.started_ms = started_ms_;
         member_ = std::make_unique<cluster::Member>(
             options_.store, store::StoreOptions{.bucket = options_.chunks, .shared = options_.cluster},
-            options_.cluster, self, [](const std::string& line) { log_line("kvmserver: " + line); });
+            options_.cluster, self,
+            std::chrono::milliseconds(static_cast<std::int64_t>(options_.cluster_away_seconds * 1e3)),
+            [](const std::string& line) { log_line("kvmserver: " + line); });
     }
     if (!listening_)
         throw_errno("dup listening socket");
@@ -233,6 +235,8 @@ bool Service::read_table(bool anyhow) {
 
 void Service::tick() {
     measurements_.tick();
+    if (member_)
+        member_->tick();
     if (tcp_sockets_.retry())
         tcp_.look();
 }
@@ -302,6 +306,10 @@ void Service::on_reload(std::function<void()> action) {
 
 std::unique_ptr<http::Lease> Service::connect(const http::RequestInfo& request,
                                               std::shared_ptr<http::RequestWaiter> waiter) {
+    if (away_too_long()) {
+        waiter->failed(problem_for(request::Outcome::cluster_away, {}));
+        return nullptr;
+    }
     const std::string host = host_name(request.head.host);
     const store::Route* route = nullptr;
     const auto destination = table_.routes().find(host, request.head.path, &route);
@@ -485,6 +493,7 @@ DaemonInfo Service::info() const {
     info.max_machines = pool_.max_machines();
     info.draining = draining_;
     info.drained = member_ && member_->state().drained;
+    info.away_too_long = away_too_long();
     return info;
 }
 
@@ -503,7 +512,7 @@ MetricsSnapshot Service::metrics() const {
         snapshot.chunks = options_.chunks->counts();
     if (member_) {
         const cluster::FollowerState state = member_->state();
-        snapshot.cluster = ClusterState{state.connected, state.revision, state.drained};
+        snapshot.cluster = ClusterState{state.connected, state.revision, state.drained, away_too_long()};
     }
     if (certificates_) {
         snapshot.certificate_expiry = certificates_->expiry();

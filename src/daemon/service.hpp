@@ -98,6 +98,8 @@ private:
     static request::Problem back_to_here(const std::string& function, const store::Moved& moved);
     std::shared_ptr<FunctionVersion> held(const std::string& function) const; // null: it is not
     protocol::StorageAnswer connect_storage(StorageConnection connection);    // storage.cpp
+    // Etcd has not been reached for longer than functions are served without it.
+    bool away_too_long() const { return member_ && member_->is_away_too_long(); }
     bool read_table(bool anyhow);
     void read_certificates();
     static void count_outcome(VersionMetrics& m, request::Outcome outcome, const Request* request);

@@ -237,6 +237,8 @@ void TcpFront::one_less(bool near) {
 
 // Asks the pool for a machine.
 void TcpFront::submit(Connection& connection) {
+    if (connection.near.empty() && lookup_.away_too_long())
+        return end(connection, Outcome::cluster_away, true);
     if (connection.place)
         connection.place->busy();
     connection.asked_ns = now_ns();

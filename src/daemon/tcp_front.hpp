@@ -63,6 +63,7 @@ public:
         // By the host that a TLS client asks for.
         std::function<std::shared_ptr<const Destination>(std::string_view host)> passing;
         std::function<std::shared_ptr<const Destination>(const std::string& function)> named;
+        std::function<bool()> away_too_long; // no client gets a machine
     };
     // All references must outlive this object. The functions are called on its thread.
     TcpFront(TcpSockets& sockets, WorkerPool& pool, http::ConnectionTable& places, Lookup lookup, Told told);

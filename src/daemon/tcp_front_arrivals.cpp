@@ -152,7 +152,7 @@ void TcpFront::admit(const ListenAddress& address, UniqueFd socket, const sockad
     connection.version = version_by_share(*listeners_.at(address).open.destination);
     if (!connection.version)
         return end(connection, Outcome::not_live, true);
-    if (connection.version->facts().given->tcp->server_first)
+    if (connection.version->facts().given->tcp->server_first || lookup_.away_too_long())
         return submit(connection);
     close_at(connection, Clock::now() + kSilent);
     watch_one(connection.relay.client(), token_of(connection.id, false), EPOLLIN, connection.client);

@@ -19,7 +19,9 @@ constexpr int kTries = 3;
 constexpr std::chrono::milliseconds kFirstPause{100}; // doubled each time
 constexpr long kConnectMs = 3000;
 constexpr long kReplyMs = 10'000, kBytesPerMs = 128; // of a request: 10 s, and what 128 kB/s take
-constexpr std::uint64_t kMaxText = 8 << 20;          // of a list or an error
+// A service that hangs: nothing moves for so long. It finds all objects of a list before it sends the first.
+constexpr long kSilentSeconds = 10, kSilentListSeconds = 30;
+constexpr std::uint64_t kMaxText = 8 << 20; // of a list or an error
 
 // In the query of a signed request each byte but these is escaped.
 std::string escaped(std::string_view text) {
@@ -111,6 +113,8 @@ public:
         set(CURLOPT_CONNECTTIMEOUT_MS, kConnectMs);
         const std::uint64_t bytes = std::max<std::uint64_t>(request.body.size(), head ? 0 : request.max_reply);
         set(CURLOPT_TIMEOUT_MS, kReplyMs + static_cast<long>(bytes / kBytesPerMs));
+        set(CURLOPT_LOW_SPEED_LIMIT, 1L); // bytes a second
+        set(CURLOPT_LOW_SPEED_TIME, request.query.empty() ? kSilentSeconds : kSilentListSeconds);
         set(CURLOPT_WRITEFUNCTION, on_body);
         set(CURLOPT_WRITEDATA, &reply);
         remote::use_authorities(curl_, easy_.get(), "");
@@ -124,7 +128,9 @@ public:
             set(CURLOPT_CUSTOMREQUEST, request.method);
         const CURLcode code = curl_.easy_perform(easy_.get());
         if (code != CURLE_OK && !reply.too_long) {
-            reply.why = error[0] ? error : curl_.easy_strerror(code);
+            reply.why = code == CURLE_OPERATION_TIMEDOUT ? "no answer in time"
+                        : error[0]                       ? error
+                                                         : curl_.easy_strerror(code);
             // Who kept a request waiting for all its time would do so again.
             reply.again = code != CURLE_OPERATION_TIMEDOUT && code != CURLE_PEER_FAILED_VERIFICATION;
             return reply;
@@ -197,7 +203,8 @@ Bucket::Reply Bucket::ask(const Request& request) {
     if (reply.status == 0)
         throw Failed(fmt::format("{}: {}: look whether the service runs and is reached", where, reply.why));
     if (reply.status == 401 || reply.status == 403)
-        throw Failed(fmt::format("{}: refused with {}{}: check the credentials, the region and the bucket's policy",
+        throw Failed(fmt::format("{}: refused with {}{}: check the credentials, the region, the bucket's policy and "
+                                 "this host's clock",
                                  where, reply.status, code_in(reply.body)));
     const bool bucket_missing = reply.status == 404 && code_in(reply.body) == " NoSuchBucket";
     if (bucket_missing)

@@ -17,6 +17,7 @@ std::string_view log_word(Outcome outcome) {
     case Outcome::function_failing:
     case Outcome::not_restored:
     case Outcome::not_forwarded:
+    case Outcome::cluster_away:
     case Outcome::no_socket: return code_of(outcome);
     case Outcome::program_failed:
     case Outcome::no_progress:
@@ -45,6 +46,7 @@ std::string_view code_of(Outcome outcome) {
     case Outcome::function_failing: return "function-failing";
     case Outcome::not_restored: return "not-restored";
     case Outcome::not_forwarded: return "not-forwarded";
+    case Outcome::cluster_away: return "cluster-away";
     case Outcome::no_socket: return "no-socket";
     case Outcome::program_failed: return "program-failed";
     case Outcome::no_progress:

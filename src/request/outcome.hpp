@@ -22,6 +22,7 @@ enum class Outcome : std::uint8_t {
     function_failing, // its process failed repeatedly; the next start is delayed (back-off)
     not_restored,     // its process ended before it became ready
     not_forwarded,    // the function was migrated, and the server that has it now cannot be reached
+    cluster_away,     // a node of a cluster whose index it has not reached for longer than it may serve without
     no_socket,        // the server has no file descriptors left
     // A machine served the request.
     program_failed, // the program ended or crashed

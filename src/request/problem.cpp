@@ -73,6 +73,9 @@ Problem words(Outcome outcome, const Circumstances& of) {
         return {.detail =
                     fmt::format("{} was migrated, and cannot be reached where it is now: {}", of.function, of.reason),
                 .hint = fmt::format("`kvmserver describe {}` says where; the daemon there must run", of.function)};
+    case Outcome::cluster_away:
+        return {.detail = "this node has not reached its cluster's index for longer than it may serve without it",
+                .hint = "try again later, or another node"};
     case Outcome::no_socket:
         return {.detail = fmt::format("the server has no socket left: {}", of.reason),
                 .hint = "raise its limit of open files"};
@@ -109,6 +112,7 @@ unsigned status_of(Outcome outcome) {
     case Outcome::queue_full:
     case Outcome::queue_timeout:
     case Outcome::function_failing:
+    case Outcome::cluster_away:
     case Outcome::no_socket:
     case Outcome::stopped: return 503;
     case Outcome::not_restored:
@@ -130,6 +134,7 @@ unsigned status_of(Outcome outcome) {
 std::optional<unsigned> retry_after(Outcome outcome, const Circumstances& of) {
     switch (outcome) {
     case Outcome::not_live: return 10;
+    case Outcome::cluster_away: return 5;
     case Outcome::queue_full:
     case Outcome::queue_timeout:
     case Outcome::not_restored:

@@ -1,7 +1,9 @@
 """A real S3 service (versitygw over a folder) on this host. Used by test_chunks_in_s3.py."""
 import contextlib
 import http.client
+import os
 import pathlib
+import signal
 import subprocess
 
 import harness
@@ -37,7 +39,16 @@ class S3:
             return client.getresponse().status in (400, 403)
         return False
 
+    def pause(self) -> None:
+        """It still accepts connections, and answers nothing."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.process.pid, os.WUNTRACED)  # its threads run for a while yet
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
     def stop(self) -> None:
+        """Also while it is paused."""
         self.process.kill()
         self.process.wait()
 

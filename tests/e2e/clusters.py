@@ -42,9 +42,9 @@ class Node:
     def options(self) -> list[str]:
         return ["--cluster", self.cluster.etcd.address, "--cluster-key", str(self.cluster.key), "--chunks", self.cluster.s3.url()]
 
-    def start(self, *options: str) -> "Node":
+    def start(self, *options: str, env: dict[str, str] = {}, patience: float = harness.PATIENCE) -> "Node":
         self.daemon = Daemon(self.store, *self.options(), "--admin", f"{self.host}:{self.api}", *options, port=self.port,
-                             listen=f"{self.host}:{self.port}", env=bucket.ENVIRONMENT)  # fmt: skip
+                             listen=f"{self.host}:{self.port}", env={**bucket.ENVIRONMENT, **env}, patience=patience)  # fmt: skip
         return self
 
     def fails(self, *options: str) -> harness.Ended:

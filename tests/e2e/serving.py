@@ -31,9 +31,9 @@ class Reply(NamedTuple):
 
 
 def ask(port: int, function: str, path: str = "/count", body: bytes | None = None, method: str = "", host: str = "",
-        headers: dict[str, str] = {}) -> Reply:
+        headers: dict[str, str] = {}, patience: float = harness.PATIENCE) -> Reply:
     """One request on a connection of its own."""
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=harness.PATIENCE)
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=patience)
     with contextlib.closing(client):
         client.request(method or ("GET" if body is None else "POST"), path, body,
                        {"Host": host or f"{function}.localhost", **headers})
@@ -132,7 +132,8 @@ class Daemon(Process):
     """Serves when the constructor returns."""
     binary = KVMSERVER
 
-    def __init__(self, store: Store, *options: str, port: int = 0, env: dict | None = None, listen: str = "") -> None:
+    def __init__(self, store: Store, *options: str, port: int = 0, env: dict | None = None, listen: str = "",
+                 patience: float = harness.PATIENCE) -> None:  # fmt: skip
         self.store = store
         self.port = port or harness.free_port()
         self.access_file = store.folder / f"access-{self.port}.ndjson"
@@ -140,7 +141,7 @@ class Daemon(Process):
                 "--access-log", str(self.access_file), *options]
         super().__init__(argv, str(store.folder), {**BASE_ENVIRONMENT, **(env or {})})
         try:
-            harness.wait_until(lambda: self.serves(), f"the daemon serves; stderr: {self.err[-2000:]}")
+            harness.wait_until(lambda: self.serves(), lambda: f"the daemon serves; stderr: {self.err[-2000:]}", patience)
         except BaseException:
             self.close()
             raise

@@ -1,7 +1,9 @@
 """serve --chunks: chunks of snapshots in a bucket of a real S3 service, the disk as a cache of it."""
+import concurrent.futures
 import contextlib
 import hashlib
 import pathlib
+import time
 
 import admin
 import bucket
@@ -112,6 +114,58 @@ def test_while_the_service_is_away(store, s3, start, snapshot, snapshots, progra
     harness.wait_until(lambda: daemon.ask("cold").status == 200, "it is fetched")
     store.deploy(snapshots.of(program("c-select")), "third")
     assert daemon.ask("third").status == 200
+
+
+SOON = 8 * harness.SLOWNESS  # less than who needs the service waits for it
+
+
+def timed(action) -> tuple[float, object]:
+    """How long it takes, and what it returns."""
+    begin = time.monotonic()
+    result = action()
+    return time.monotonic() - begin, result
+
+
+def test_while_the_service_hangs(store, s3, start, snapshot, snapshots, program) -> None:
+    """It accepts connections and answers nothing: who needs it is told so in time, and nobody else waits."""
+    daemon = start("--idle", "60")
+    for name in ("warm", "near"):
+        store.deploy(snapshot, name)
+    far = [f"far{i}" for i in range(6)]  # more than are fetched at once
+    for name in far:
+        store.deploy(snapshots.of(program("c-select")), name)
+    assert daemon.ask("warm").status == 200
+    for file in local(store).keys() & (pieces_of(store, "far0") - pieces_of(store, "warm")):
+        local(store)[file].unlink()
+    s3.pause()
+    with concurrent.futures.ThreadPoolExecutor(9) as pool:
+        cold = [pool.submit(timed, lambda name=name: daemon.ask(name, patience=60)) for name in far]
+        deploy = pool.submit(timed, lambda: store("deploy", snapshots.of(program("c-poll")), "--name", "third"))
+        time.sleep(0.5)  # they wait for the service
+        took, reply = timed(lambda: daemon.ask("near"))  # a start from the disk
+        assert reply.status == 200 and took < SOON, (reply, took)
+        rounds = 0
+        while not all(one.done() for one in [*cold, deploy]):
+            for what, wanted in ((lambda: daemon.ask("warm").status, 200), (lambda: store("list").status, 0)):
+                took, status = timed(what)
+                assert status == wanted and took < SOON, (status, took)
+            rounds += 1
+        assert rounds > 5
+        for took, reply in (one.result() for one in cold):
+            assert reply.status == 503 and reply.problem["code"] == "chunks-away" and int(reply.headers["retry-after"]) > 0, reply
+            assert took < 30, took
+        took, refused = deploy.result()
+        assert refused.status == 6 and "chunks of snapshots" in refused.err and took < 30, (refused, took)
+    assert store("describe", "third").status == 3
+    took, refused = timed(lambda: store("gc"))
+    assert refused.status == 6 and took < 45, (refused, took)
+    assert daemon.ask("warm").status == 200
+    s3.resume()
+    begin = time.monotonic()  # for a second after a failure it is not asked
+    harness.wait_until(lambda: daemon.ask("far0").status == 200, "it is fetched")
+    store.deploy(snapshots.of(program("c-poll")), "third")
+    assert time.monotonic() - begin < SOON
+    assert daemon.ask("third").status == 200 and store("gc").status == 0
 
 
 def pieces_of(store: Store, function: str) -> set[str]:

@@ -199,6 +199,7 @@ def test_the_daemon_starts_as_the_chart_says(which, request, folder, snapshot) -
     (["--set", "cluster.enabled=true"], "cluster.url"),
     (["-f", VALUES / "cluster.yaml", "--set", "chunks.url="], "chunks.url"),
     (["-f", VALUES / "cluster.yaml", "--set", "cluster.keySecret.name="], "keySecret"),
+    (["-f", VALUES / "cluster.yaml", "--set", "cluster.awayLimit=-1"], "awayLimit"),
     (["--set", "requests.port=80"], "requests"),
     (["--set", "store.type=emptyDir", "--set", "chunks.url=s3://a?endpoint=http://b"], "chunks.url"),
     (["--set", "kvm.access=magic"], "kvm.access"),

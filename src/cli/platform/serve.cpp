@@ -200,6 +200,12 @@ constexpr OptionSpec kServeOptions[] = {
      .group = "Options",
      .value = "FILE",
      .help = "with --cluster: USER:PASSWORD of etcd"},
+    {.name = "cluster-away-limit",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "SECONDS",
+     .fallback = "0",
+     .help = "with --cluster: serve functions for so long at most while etcd is away; 0 = as long as it takes"},
     {.name = "node",
      .kind = Kind::text,
      .group = "Options",
@@ -446,6 +452,7 @@ int serve(const Invocation& invocation, Context& context) {
         traces_headers = absolute_path(context.folder, traces_headers);
     options.traces = trace_options(invocation, traces_headers);
     const SecretFiles files = secret_files(invocation, context);
+    options.cluster_away_seconds = number_of<double>(invocation, "cluster-away-limit", 0, 1e9);
     open_shared(invocation, files, options);
     if (invocation.settings.contains("chunk-cache-size"))
         options.chunk_cache_bytes = size_of(invocation, "chunk-cache-size");

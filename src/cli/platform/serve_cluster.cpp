@@ -42,7 +42,7 @@ namespace {
 std::shared_ptr<cluster::ClusterIndex> cluster_index(const Invocation& invocation, const SecretFiles& files) {
     const std::string url = text_of(invocation, "cluster");
     if (url.empty()) {
-        for (const char* option : {"cluster-key", "cluster-credentials", "node"})
+        for (const char* option : {"cluster-key", "cluster-credentials", "cluster-away-limit", "node"})
             if (invocation.settings.contains(option))
                 throw UserError(ExitCode::usage, fmt::format("--{} is for --cluster URL", option));
         return nullptr;

@@ -26,6 +26,7 @@ inline constexpr const char* kBroken = "broken";       // altered chunks, moved 
 inline constexpr const char* kSettings = "store.json"; // record: tokens, shared secrets
 inline constexpr const char* kBucket = "bucket";       // record: whose objects in a bucket are this store's
 inline constexpr const char* kCluster = "cluster";     // record: to which cluster the store belongs
+inline constexpr const char* kClusterContact = "cluster-contact"; // record: when its index was last reached
 inline constexpr const char* kIndex = "index.db";
 // shared: the index is in use; exclusive: it is being made, migrated or rebuilt
 inline constexpr const char* kIndexLock = "index.lock";

@@ -61,20 +61,29 @@ void forget(Store& store, const Digest& chunk) {
     store.index()->prepare("UPDATE chunk SET in_bucket = 0 WHERE digest = ?").bind(chunk).run();
 }
 
+void remove_one(Store& store, Objects& unnamed) {
+    // The list of chunks first: without it nobody looks for them.
+    if (!unnamed.records.empty()) {
+        store.bucket()->remove_record(*unnamed.records.begin());
+        unnamed.records.erase(unnamed.records.begin());
+        return;
+    }
+    forget(store, *unnamed.chunks.begin());
+    store.bucket()->remove(*unnamed.chunks.begin());
+    unnamed.chunks.erase(unnamed.chunks.begin());
+}
+
 // Removes some, until the slice is over. Returns how many.
 std::uint64_t remove_some(Store& store, Objects& unnamed, SharedLock& lock) {
     const auto end = Clock::now() + kSlice;
     std::uint64_t removed = 0;
     // The lock outlasts each removal: with its repetitions, a request to the bucket ends within 40 s.
     for (; unnamed.size() > 0 && Clock::now() < end && lock.held(); ++removed)
-        // The list of chunks first: without it nobody looks for them.
-        if (!unnamed.records.empty()) {
-            store.bucket()->remove_record(*unnamed.records.begin());
-            unnamed.records.erase(unnamed.records.begin());
-        } else {
-            store.bucket()->remove(*unnamed.chunks.begin());
-            forget(store, *unnamed.chunks.begin());
-            unnamed.chunks.erase(unnamed.chunks.begin());
+        try {
+            remove_one(store, unnamed);
+        } catch (const ChunksAway&) { // a service that hung may do it later: no deploy is to count on the object
+            lock.abandon();
+            throw;
         }
     return removed;
 }

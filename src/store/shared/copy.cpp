@@ -15,12 +15,21 @@
 #include "src/store/shared/copied.hpp"
 #include "src/store/shared/documents.hpp"
 #include "src/store/shared/drained.hpp"
+#include "src/store/shared/unknown_fields.hpp"
 #include "src/store/snapshots/bucket_chunks.hpp"
 #include "tinykvm/base/text.hpp"
 
 namespace kvmserver::store {
 
 namespace {
+
+void copy_newest(Store& store, const std::string& key, const std::optional<SharedEntry>& entry) {
+    const Copied here = copied(*store.index(), key);
+    if (entry && entry->revision > here.revision)
+        copy_entry(store, *entry);
+    else if (!entry && !here.gone)
+        copy_deletion(store, key, here.revision);
+}
 
 [[noreturn]] void senseless(const Store& store, const std::string& key, const std::string& why) {
     throw UserError(ExitCode::failure, fmt::format("{}: {}: {}: deploy it again or restore a backup of the index",
@@ -299,11 +308,12 @@ void catch_up(Store& store, const std::string& key) {
     if (!store.shared())
         return;
     const auto entry = store.shared()->get(key);
-    const Copied here = copied(*store.index(), key);
-    if (entry && entry->revision > here.revision)
-        copy_entry(store, *entry);
-    else if (!entry && !here.gone)
-        copy_deletion(store, key, here.revision);
+    if (const auto unknown = entry ? unknown_field(*entry) : std::nullopt)
+        throw Conflict(
+            fmt::format("{} in {} has the field \"{}\" of a newer kvmserver, which this one serves but would "
+                        "lose by a change: make the change through a node that has the newer version",
+                        tinykvm::brief(key), store.shared()->name(), tinykvm::brief(*unknown)));
+    copy_newest(store, key, entry);
 }
 
 CopiedAll copy_all(Store& store) {
@@ -347,7 +357,7 @@ CopiedAll copy_all(Store& store) {
         try_to([&] { copy_deletion(store, key, result.revision); });
     for (const auto& entry : there)
         if (here_now[entry.first].revision < entry.second)
-            try_to([&] { catch_up(store, entry.first); });
+            try_to([&] { copy_newest(store, entry.first, store.shared()->get(entry.first)); });
     if (!result.failed.empty())
         return result;
     auto index = store.index();

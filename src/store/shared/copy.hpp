@@ -15,7 +15,8 @@ namespace kvmserver::store {
 void copy_entry(Store& store, const SharedEntry& entry);
 void copy_deletion(Store& store, const std::string& key, std::int64_t revision);
 
-// The entry as all daemons see it now: before a change that builds on it. Does nothing without a SharedIndex.
+// The entry as all daemons see it now: before a change that builds on it. Does nothing without a SharedIndex. Throws
+// Conflict if the change would lose what a newer kvmserver has written.
 void catch_up(Store& store, const std::string& key);
 
 struct CopiedAll {

@@ -33,6 +33,8 @@ public:
     virtual ~SharedLock() = default;
     // Whether it still is, and then so for kLockSeconds from now on. Throws IndexAway.
     virtual bool held() = 0;
+    // It is not given back, and ends kLockSeconds after held(): what it was for may still happen. Throws nothing.
+    virtual void abandon() = 0;
 };
 inline constexpr std::int64_t kLockSeconds = 60;
 

@@ -161,7 +161,9 @@ GcResult gc(Store& store, const GcOptions& options) {
         const Leftovers leftovers = find_leftovers(folder, *index, marks);
         plan.result.leftovers = leftovers.paths.size();
         plan.result.bytes += leftovers.bytes;
-        drop_versions(*index, options, plan);
+        // In a cluster what has become old since then is not only this store's to remove.
+        if (!store.shared() || options.dry_run)
+            drop_versions(*index, options, plan);
         drop_snapshots(*index, marks, plan);
         plan_records(folder, *index, plan);
         plan.chunks = chunk_files_but(folder, known_chunks(*index));

@@ -50,6 +50,15 @@ void StoredSnapshot::make_local() const {
     fetch_missing(*folder_, *bucket_, all);
 }
 
+bool StoredSnapshot::is_local() const {
+    if (!bucket_)
+        return true;
+    for (const Piece& piece : pieces_)
+        bucket_->note_use(piece.chunk);
+    return std::ranges::all_of(pieces_,
+                               [this](const Piece& piece) { return has_chunk(*folder_, piece.chunk, piece.length); });
+}
+
 tinykvm::UniqueFd StoredSnapshot::open_piece(std::size_t piece) const {
     const Piece& which = pieces_.at(piece);
     if (bucket_ && !has_chunk(*folder_, which.chunk, which.length))

@@ -71,6 +71,11 @@ public:
         entries_[key] = {key, "", ++revision_};
         return std::make_unique<Lock>(*this, key);
     }
+    void end_lock(const std::string& key) {
+        const std::lock_guard lock(mutex_);
+        entries_.erase(key);
+        ++revision_;
+    }
     std::string name() const override { return "memory"; }
 
     std::function<void()> before_change; // once
@@ -93,17 +98,18 @@ private:
     public:
         Lock(MemoryIndex& index, std::string key) : index_(index), key_(std::move(key)) {}
         ~Lock() override {
-            const std::lock_guard lock(index_.mutex_);
-            index_.entries_.erase(key_);
-            ++index_.revision_;
+            if (!abandoned_)
+                index_.end_lock(key_);
         }
         Lock(const Lock&) = delete;
         Lock& operator=(const Lock&) = delete;
         bool held() override { return true; }
+        void abandon() override { abandoned_ = true; }
 
     private:
         MemoryIndex& index_;
         const std::string key_;
+        bool abandoned_ = false;
     };
     void reach() const {
         if (away)

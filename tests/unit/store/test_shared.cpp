@@ -6,6 +6,8 @@
 #include <atomic>
 #include <thread>
 
+#include "src/store/errors.hpp"
+#include "src/store/files/record_json.hpp"
 #include "src/store/functions/certificates.hpp"
 #include "src/store/shared/collect.hpp"
 #include "src/store/shared/copied.hpp"
@@ -14,6 +16,7 @@
 #include "src/store/shared/drained.hpp"
 #include "src/store/shared/membership.hpp"
 #include "src/store/shared/share_all.hpp"
+#include "src/store/shared/unknown_fields.hpp"
 #include "src/store/shared/verify_shared.hpp"
 
 using namespace kvmserver;
@@ -66,6 +69,8 @@ struct Pair {
             const auto report = verify(folder / name, look_only());
             CHECK(lines_of(report).empty());
         }
+        for (const auto& [key, entry] : index->entries())
+            CHECK(!unknown_field(entry)); // of a newer version, which there is not
     }
 };
 
@@ -336,6 +341,55 @@ TEST_CASE("a deploy while gc of another daemon removes has all its chunks in the
     CHECK(verify_shared(pair.other, false).clean());
     CHECK(collect_shared_bucket(pair.other, false) == 0);
     pair.same("staged");
+    pair.sound();
+}
+
+TEST_CASE("deploys wait while a bucket that was not reached may still remove an object") {
+    Pair pair;
+    deploy(pair.one, "hello", 1);
+    const SnapshotHold staged = import(pair.one, sample_pieces(2));
+    pair.bucket->after_remove = [] { throw ChunksAway("no answer in time"); };
+    CHECK_THROWS_AS(collect_shared_bucket(pair.other, false), ChunksAway);
+    CHECK(pair.index->entries().contains(kGcRunning));
+    std::atomic<bool> ended = false, too_early = false;
+    std::thread deploying([&] {
+        deploy_stored(pair.one, "staged", staged.digest());
+        too_early = !ended;
+    });
+    while (pair.index->waited == 0)
+        std::this_thread::yield();
+    ended = true;
+    pair.index->end_lock(kGcRunning); // its time is over
+    deploying.join();
+    CHECK(!too_early);
+    pair.follow();
+    pair.same("staged");
+    CHECK(verify_shared(pair.other, false).clean());
+    pair.sound();
+}
+
+TEST_CASE("a field of a newer version is served and not lost") {
+    Pair pair;
+    deploy(pair.one, "hello", 1, {"hello.example.com"});
+    deploy(pair.one, "other", 2);
+    const std::string key = shared_key("hello");
+    Json entry = parse_record(pair.index->get(key)->value);
+    entry["events"][0]["colour"] = "red";
+    const SharedChange newer[] = {{key, entry.dump()}};
+    REQUIRE(pair.index->change({}, newer));
+    CHECK(unknown_field(*pair.index->get(key)) == "events[0].colour");
+    pair.follow();
+    pair.same("hello");
+    CHECK_THROWS_AS(deploy(pair.one, "hello", 3), Conflict);
+    CHECK_THROWS_AS(Functions(pair.other).remove("hello"), Conflict);
+    CHECK(pair.index->get(key)->value == entry.dump());
+    deploy(pair.other, "other", 3);
+    entry["events"][0]["colour"] = ""; // nothing is lost
+    const SharedChange empty[] = {{key, entry.dump()}};
+    REQUIRE(pair.index->change({}, empty));
+    deploy(pair.one, "hello", 3);
+    CHECK(pair.index->get(key)->value.find("colour") == std::string::npos);
+    pair.follow();
     pair.sound();
 }
 

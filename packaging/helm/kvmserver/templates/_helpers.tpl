@@ -98,6 +98,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - --cluster-credentials
 - /etc/kvmserver/etcd/credentials
 {{- end }}
+{{- with .Values.cluster.awayLimit }}
+- --cluster-away-limit
+- {{ . | int64 | quote }}
+{{- end }}
 {{- end }}
 {{- with .Values.extraArgs }}
 {{ toYaml . }}
