@@ -264,11 +264,10 @@ std::unique_ptr<store::SharedLock> ClusterIndex::try_lock(const std::string& key
     const etcd::Condition conditions[] = {{etcd::Condition::Of::created, key, 0},
                                           {etcd::Condition::Of::changed, kClusterKey, revision}};
     const etcd::Change change{key, "", lease->id()};
-    return try_to([&] {
-        return client_.change(conditions, {&change, 1}).applied;
-    })
-               ? std::make_unique<Lock>(std::move(lease))
-               : nullptr;
+    if (try_to([&] { return client_.change(conditions, {&change, 1}).applied; }))
+        return std::make_unique<Lock>(std::move(lease));
+    require_cluster(); // that may be the reason
+    return nullptr;
 }
 
 std::string ClusterIndex::name() const { return client_.address().text(); }

@@ -32,7 +32,8 @@ TEST_CASE("each outcome has a word for the log, a code, and what its client is t
         CHECK(problem.detail.find("{}") == std::string::npos);
         CHECK((problem.status == 503) == (outcome == Outcome::not_live || outcome == Outcome::queue_full ||
                                           outcome == Outcome::queue_timeout || outcome == Outcome::function_failing ||
-                                          outcome == Outcome::no_socket || outcome == Outcome::stopped));
+                                          outcome == Outcome::cluster_away || outcome == Outcome::no_socket ||
+                                          outcome == Outcome::stopped));
         CHECK((problem.status == 504) == (by_time_limit(outcome) && outcome != Outcome::client_timeout));
         if (problem.status == 503) // come again
             CHECK(problem.retry_after.value_or(0) > 0);
