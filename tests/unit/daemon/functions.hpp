@@ -84,8 +84,9 @@ private:
 
 struct Functions {
     explicit Functions(std::uint64_t max_machines)
-        : pool(store, cache, storages, logs, metrics, {.max_machines = max_machines, .memory_reserve = 0},
-               JailSettings{jail::Mode::off, {}, {}}, examinations, [](const Request&) {}, [](const std::string&) {}) {}
+        : pool(
+              store, cache, storages, logs, metrics, {.max_machines = max_machines, .log_rate = 0, .memory_reserve = 0},
+              JailSettings{jail::Mode::off, {}, {}}, examinations, [](const Request&) {}, [](const std::string&) {}) {}
 
     // A version of a function that nothing is known of yet.
     std::shared_ptr<FunctionVersion> add(unsigned max = 2, unsigned queue = 4, bool suspends = false) {
