@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a cluster adds to changes, how soon another daemon has them, and what it serves.
 
-    bench/cluster.py [--rounds 40] [--seconds 3] [--json FILE]
+    bench/cluster.py [--rounds 40] [--seconds 3] [--connections 8,64] [--json FILE]
 
 Four daemons: one with its store alone, and three of a cluster (`serve --cluster`) with etcd and an S3 service on this
 host. In turn each of the first two gets a variable of a function set, and then a version deployed whose chunks are
@@ -9,7 +9,8 @@ there, by the command line. The figures are medians, and their ratios of one run
 through one daemon until the other one answers with its etag.
 
 Then wrk asks 12 functions through HAProxy, with packaging/cluster/haproxy.cfg: before one daemon of the cluster, and
-before three, in turns of --seconds. All share this host, so more than with one cannot be expected. Needs build/, its functions, and what
+before three, in turns of --seconds, with few and with many connections. The context switches of the whole host are
+counted. All share this host, so more than with one cannot be expected. Needs build/, its functions, and what
 `scripts/setup.sh --tests` puts there; an idle host is best.
 """
 import argparse
@@ -54,13 +55,20 @@ def etag(store):
         return json.loads(connection.getresponse().read())["etag"]
 
 
-def per_second(port, script, seconds):
-    words = ["wrk", "-t1", "-c8", f"-d{seconds}s", "-s", script, f"http://127.0.0.1:{port}/"]
+def switches():
+    return next(int(line.split()[1]) for line in pathlib.Path("/proc/stat").read_text().splitlines() if line.startswith("ctxt "))
+
+
+def asked(port, script, connections, seconds):
+    """Requests per second, and context switches for each."""
+    words = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", script, f"http://127.0.0.1:{port}/"]
+    before = switches()
     done = subprocess.run(words, check=True, capture_output=True, text=True)
+    made = switches() - before
     counted = json.loads(done.stdout[done.stdout.index("{"):])
     if counted["failed"]:
         raise common.Failure(f"{counted['failed']} requests failed: {done.stdout}")
-    return counted["requests"] / counted["us"] * 1e6
+    return counted["requests"] / counted["us"] * 1e6, made / counted["requests"]
 
 
 def throughput(options, folder, snapshot, nodes, ends):
@@ -72,18 +80,22 @@ def throughput(options, folder, snapshot, nodes, ends):
             harness.wait_until(lambda d=daemon, n=number: d.ask(f"f{n}").status == 200, "all is served")
     script = folder / "ask.lua"
     script.write_text(SCRIPT)
-    balancers, measured = {}, {1: [], 3: []}
-    for count in measured:
+    balancers, results = {}, []
+    for count in (1, 3):
         (folder / f"haproxy-{count}").mkdir()
         balancers[count] = HAProxy(folder / f"haproxy-{count}", [(daemon.port, api) for _, daemon, api in nodes[:count]])
         ends.callback(balancers[count].close)
-    for turn in range(TURNS + 1):
-        for count, rates in measured.items():
-            rate = per_second(balancers[count].port, script, options.seconds)
-            if turn:  # the first one warms up
-                rates.append(rate)
-    one, three = (statistics.median(rates) for rates in measured.values())
-    return {"one_per_s": one, "three_per_s": three, "ratio": three / one}
+    for connections in options.connections:
+        measured = {1: [], 3: []}
+        for turn in range(TURNS + 1):
+            for count, rates in measured.items():
+                one_turn = asked(balancers[count].port, script, connections, options.seconds)
+                if turn:  # the first one warms up
+                    rates.append(one_turn)
+        (one, one_switches), (three, three_switches) = (map(statistics.median, zip(*rates)) for rates in measured.values())
+        results.append({"connections": connections, "one_per_s": one, "three_per_s": three, "ratio": three / one,
+                        "one_switches": one_switches, "three_switches": three_switches})  # fmt: skip
+    return results
 
 
 def measure(options, folder, ends):
@@ -131,14 +143,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--seconds", type=int, default=3)
+    parser.add_argument("--connections", default="8,64")
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
+    options.connections = [int(number) for number in options.connections.split(",")]
     with tempfile.TemporaryDirectory(prefix="kvmserver-cluster-") as folder, contextlib.ExitStack() as ends:
         result = {**measure(options, pathlib.Path(folder), ends), "host": common.host(common.KVMSERVER)}
     for what in ("env", "deploy"):
         print("{0}: alone {1[alone_ms]:.1f} ms, in a cluster {1[cluster_ms]:.1f} ms: {1[ratio]:.2f} times".format(what, result[what]))
     print(f"another daemon has it {result['behind_ms']:.1f} ms after the change, {result['behind_most_ms']:.1f} ms at most")
-    print("through HAProxy: one daemon {0[one_per_s]:.0f} requests/s, three {0[three_per_s]:.0f}: {0[ratio]:.2f} times".format(result["throughput"]))
+    for each in result["throughput"]:
+        print("through HAProxy, {0[connections]} connections: one daemon {0[one_per_s]:.0f} requests/s, three {0[three_per_s]:.0f}: {0[ratio]:.2f} times; "
+              "context switches for each {0[one_switches]:.1f} and {0[three_switches]:.1f}".format(each))
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
 
