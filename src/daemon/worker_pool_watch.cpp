@@ -73,6 +73,9 @@ void WorkerPool::watch_loop() {
                 const std::uint64_t id = events[i].data.u64; // a copy: the structure is packed
                 if (id == kStall) {
                     stalled = true;
+                    // Its control group is gone, which it would tell for ever.
+                    if ((events[i].events & EPOLLERR) != 0)
+                        unwatch(memory_.stall_fd());
                 } else if (id == 0) {
                     std::uint64_t woken;
                     (void)!::read(wake_.get(), &woken, sizeof(woken));
