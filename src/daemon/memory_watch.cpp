@@ -63,7 +63,7 @@ std::vector<fs::path> groups_with_limit(const MemoryPlaces& places) {
     if (at == std::string::npos)
         return found;
     const std::size_t begin = groups.find(kVersion2, at) + kVersion2.size();
-    fs::path path = groups.substr(begin, groups.find('\n', begin) - begin);
+    fs::path path = fs::path(groups.substr(begin, groups.find('\n', begin) - begin)).relative_path();
     for (;; path = path.parent_path()) {
         if (limit_of(places.groups / path))
             found.push_back(places.groups / path);

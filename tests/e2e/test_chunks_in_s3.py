@@ -126,6 +126,14 @@ def timed(action) -> tuple[float, object]:
     return time.monotonic() - begin, result
 
 
+def waiting(store) -> int:
+    """Requests that have no machine yet."""
+    connection = admin.UnixConnection(store.path / "admin.sock")
+    with contextlib.closing(connection):
+        connection.request("GET", "/v1/live")
+        return sum(one["queued"] for one in admin.Reply(connection.getresponse()).json["live"])
+
+
 def test_while_the_service_hangs(store, s3, start, snapshot, snapshots, program) -> None:
     """It accepts connections and answers nothing: who needs it is told so in time, and nobody else waits."""
     daemon = start("--idle", "60")
@@ -141,7 +149,7 @@ def test_while_the_service_hangs(store, s3, start, snapshot, snapshots, program)
     with concurrent.futures.ThreadPoolExecutor(9) as pool:
         cold = [pool.submit(timed, lambda name=name: daemon.ask(name, patience=60)) for name in far]
         deploy = pool.submit(timed, lambda: store("deploy", snapshots.of(program("c-poll")), "--name", "third"))
-        time.sleep(0.5)  # they wait for the service
+        harness.wait_until(lambda: waiting(store) == len(far), "they wait for the service")
         took, reply = timed(lambda: daemon.ask("near"))  # a start from the disk
         assert reply.status == 200 and took < SOON, (reply, took)
         rounds = 0

@@ -1,28 +1,16 @@
 """serve --cluster with an etcd of three members, of which one, or too many, are away."""
 import pytest
-from clusters import Cluster, s3, snapshot  # noqa: F401  fixtures
+from clusters import cluster, s3, snapshot  # noqa: F401  fixtures
 from etcd import Members
 
 UNREACHABLE = 6
 
 
 @pytest.fixture
-def members():
+def etcd():
+    """In the place of the one that `cluster` has elsewhere."""
     with Members() as made:
         yield made
-
-
-@pytest.fixture
-def cluster(folder, members, s3):
-    made = Cluster(folder, members, s3)
-    try:
-        yield made
-        for node in made.nodes:
-            node.stop()
-    finally:
-        for node in made.nodes:
-            if node.daemon:
-                node.daemon.close()
 
 
 def colour_of(node) -> str | None:
@@ -34,11 +22,11 @@ def change(by, other, colour: str) -> None:
     other.becomes(lambda: colour_of(other) == colour, f"it has the colour {colour}")
 
 
-def test_a_member_that_is_away(cluster, members, snapshot) -> None:
+def test_a_member_that_is_away(cluster, etcd, snapshot) -> None:
     one, other = cluster.node().start(), cluster.node().start()
     one.store.deploy(snapshot, "hello")
     other.serves("hello")
-    for turn, member in enumerate([*members.members, members.leader()]):
+    for turn, member in enumerate([*etcd.members, etcd.leader()]):
         member.stop()
         change(one, other, f"without{turn}")
         change(other, one, f"still{turn}")
@@ -47,11 +35,11 @@ def test_a_member_that_is_away(cluster, members, snapshot) -> None:
     assert {one.status("hello"), other.status("hello")} == {200}
 
 
-def test_a_member_that_hangs(cluster, members, snapshot) -> None:
+def test_a_member_that_hangs(cluster, etcd, snapshot) -> None:
     one, other = cluster.node().start(), cluster.node().start()
     one.store.deploy(snapshot, "hello")
     other.serves("hello")
-    for turn, member in enumerate([members.members[0], members.leader()]):
+    for turn, member in enumerate([etcd.members[0], etcd.leader()]):
         member.pause()
         change(one, other, f"hangs{turn}")
         change(other, one, f"still{turn}")
@@ -59,12 +47,12 @@ def test_a_member_that_hangs(cluster, members, snapshot) -> None:
         change(one, other, f"again{turn}")
 
 
-def test_most_members_are_away(cluster, members, snapshot) -> None:
+def test_most_members_are_away(cluster, etcd, snapshot) -> None:
     one, other = cluster.node().start(), cluster.node().start()
     one.store.deploy(snapshot, "hello")
     other.serves("hello")
     change(one, other, "before")
-    for member in members.members[:2]:
+    for member in etcd.members[:2]:
         member.stop()
     refused = one.store("env", "set", "hello", "COLOUR=lost")
     assert refused.status == UNREACHABLE and "etcd" in refused.err, refused
@@ -72,9 +60,9 @@ def test_most_members_are_away(cluster, members, snapshot) -> None:
     one.stop()
     one.start()  # from what its store has
     assert one.status("hello") == 200
-    for member in members.members[:2]:
+    for member in etcd.members[:2]:
         member.launch()
-    for member in members.members[:2]:
+    for member in etcd.members[:2]:
         member.wait()
     one.becomes(lambda: one.store("env", "set", "hello", "COLOUR=after").status == 0, "it takes changes again")
     other.becomes(lambda: colour_of(other) == "after", "it follows")
