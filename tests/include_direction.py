@@ -51,6 +51,7 @@ MAY_INCLUDE = {
 # machine also the bytes to load.
 ALSO = {
     "src/snapshot/folder_cache.hpp": ["src/daemon", "src/protocol"],  # where copies of pages are; it knows nothing else of snapshots
+    "src/snapshot/byte_source.hpp": ["src/daemon"],  # the format of a list of pieces
     "src/snapshot/facts.hpp": ["src/daemon", "src/admin"],  # plain values that are known of a snapshot
     "src/snapshot/pressed.hpp": ["src/daemon"],  # the same of one that was compressed anew
     "src/snapshot/compressed_chunk_cache.hpp": ["src/daemon"],  # where compressed chunks are kept for the next deploy

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "src/daemon/piece_sender.hpp"
 #include "src/daemon/process_messages.hpp"
 #include "src/jail/plan.hpp"
 #include "src/jail/spawn.hpp"
@@ -206,10 +207,16 @@ SnapshotFacts Examiner::of_pieces(const store::PieceFiles& pieces, std::uint64_t
 
 SnapshotFacts Examiner::of_stored(const store::StoredSnapshot& snapshot) const {
     require_open_files("a snapshot", snapshot);
+    // It is told without its chunks, which may have to come from far.
+    const std::size_t count = snapshot.piece_count();
+    snapshot.bring(first_pieces(count));
+    ComesLater later(count);
+    for (const std::size_t piece : snapshot.missing())
+        later[piece] = true;
     Process process(*this);
     ignore_hang_up([&] {
-        send_text(process.control(), question(protocol::Kind::describe, least), list_of(snapshot));
-        send_pieces(process.control(), snapshot);
+        send_text(process.control(), question(protocol::Kind::describe, least), list_of(snapshot, later));
+        send_pieces(process.control(), snapshot, later);
     });
     return process.answer(Depth::metadata, 0, least);
 }

@@ -90,15 +90,16 @@ void FunctionProcess::assign(const FunctionProgram& program, CacheService& cache
     if (group_)
         group_->limit(program.limits);
     send_text(control_.get(), protocol::Kind::jail, program.jail);
+    const ComesLater later = program.later ? program.later->pieces : ComesLater();
     for (const std::string& text :
          {program.name + "\n" + program.after_restore + "\n" +
               std::string(program.suspends ? protocol::kSuspends
                           : program.kept   ? protocol::kKept
                                            : ""),
-          list_of(*program.snapshot), program.values, program.environment,
+          list_of(*program.snapshot, later), program.values, program.environment,
           (program.report_excess ? std::string(1, protocol::kReportExcess) : "") + program.ceilings})
         send_text(control_.get(), protocol::Kind::assign, text);
-    send_pieces(control_.get(), *program.snapshot);
+    send_pieces(control_.get(), *program.snapshot, later, program.later ? program.later->link.get() : -1);
     // Each chunk is a piece, and a large page consists of chunks.
     const std::uint64_t max_bytes = program.snapshot->pieces().size() * PageCache::kMaxCopyBytes;
     const UniqueFd socket = cache.connect({program.name, program.tenant, program.snapshot->digest(), max_bytes});

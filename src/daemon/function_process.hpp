@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include "src/daemon/control_groups.hpp"
+#include "src/daemon/process_messages.hpp"
 #include "src/jail/plan.hpp"
 #include "src/protocol/worker_messages.hpp"
 #include "src/store/snapshots/stored_snapshot.hpp"
@@ -37,6 +38,7 @@ struct FunctionProgram {
     std::uint64_t state_bytes = UINT64_MAX; // what of the file is the state; or all of it
     bool state_grows = false;               // there are only some of its parts yet: see state_grew()
     int storage = -1;                       // its socket of StorageService; -1: it has no storage
+    const LaterPieces* later = nullptr;     // null: it gets all pieces at once
 };
 
 class FunctionProcess {

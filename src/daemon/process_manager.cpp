@@ -29,8 +29,8 @@ constexpr unsigned kFetchers = 4; // functions whose chunks are fetched at once
 
 ProcessManager::ProcessManager(store::Store& store, CacheService& cache, StorageService& storages, LogStore& logs,
                                JailSettings jail, Examinations& examinations, Done done)
-    : store_(store), cache_(cache), storages_(storages), plans_(std::move(jail), examinations), done_(std::move(done)),
-      spares_(kSpares, plans_.mode(), plans_.groups()), unsaved_(logs) {
+    : store_(store), cache_(cache), storages_(storages), logs_(logs), plans_(std::move(jail), examinations),
+      done_(std::move(done)), spares_(kSpares, plans_.mode(), plans_.groups()), unsaved_(logs) {
     starter_ = std::thread([this] { start_loop(); });
     for (std::thread& thread : behind_)
         thread = std::thread([this] { behind_loop(); });
@@ -89,6 +89,7 @@ void ProcessManager::end() {
         behind_wanted_.notify_all();
         look_wanted_.notify_all();
         fetch_wanted_.notify_all();
+        ends_.notify_all();
     }
     starter_.join();
     for (std::thread& thread : fetchers_)
@@ -183,7 +184,8 @@ std::variant<ProcessManager::Started, ProcessManager::NotStarted> ProcessManager
             facts.given->storage.empty() ? UniqueFd() : storages_.admit(facts.name(), facts.given->storage);
         out.snapshot =
             start.stored ? std::move(start.stored) : std::make_unique<store::StoredSnapshot>(store_, start.snapshot);
-        FunctionProgram program = program_of({facts, *out.snapshot, start.report_excess});
+        FunctionProgram program =
+            program_of({facts, *out.snapshot, start.report_excess, start.later ? &*start.later : nullptr});
         program.state = state.get();
         program.storage = storage.get();
         if (facts.suspends)
@@ -210,7 +212,8 @@ FunctionProgram ProcessManager::program_of(const Assigned& of) {
             .limits = plans_.limits_for(of.snapshot, ceilings, facts.kept ? 1 : facts.max),
             .tenant = facts.given->tenant,
             .kept = facts.kept,
-            .suspends = facts.suspends};
+            .suspends = facts.suspends,
+            .later = of.later};
 }
 
 std::unique_ptr<FunctionProcess> ProcessManager::process_for(const FunctionProgram& program) {
@@ -310,12 +313,13 @@ void ProcessManager::fetch_loop(Bucket bucket) {
         Start start = queue.pop();
         lock.unlock();
         std::optional<NotStarted> failed;
+        std::unique_ptr<PieceSender> sender;
         try {
             if (!start.stored)
                 start.stored = std::make_unique<store::StoredSnapshot>(store_, start.snapshot);
             if (bucket == Bucket::asked)
-                start.stored->make_local();
-            start.fetched = bucket == Bucket::asked || start.stored->is_local();
+                sender = PieceSender::begin(*start.stored);
+            start.fetched = bucket == Bucket::asked || start.stored->missing().empty();
         } catch (const store::ChunksAway& error) {
             failed = NotStarted{error.what(), true};
         } catch (const std::exception& error) {
@@ -329,8 +333,33 @@ void ProcessManager::fetch_loop(Bucket bucket) {
             continue;
         }
         const bool fetched = start.fetched;
+        const Start of{start.worker, start.version, start.snapshot};
+        if (sender)
+            start.later = sender->take_later();
         (fetched ? to_start_ : to_fetch_).push(tenant_of(start), std::move(start));
         (fetched ? start_wanted_ : fetch_wanted_).notify_one();
+        if (!sender)
+            continue;
+        lock.unlock();
+        send_later(*sender, of);
+        sender.reset(); // closes the link: nothing more comes
+        lock.lock();
+    }
+}
+
+void ProcessManager::send_later(PieceSender& sender, const Start& start) {
+    try {
+        sender.run(store::StoredSnapshot(store_, start.snapshot), [this](std::chrono::milliseconds time) {
+            std::unique_lock lock(mutex_);
+            return !ends_.wait_for(lock, time, [this] { return ending_; });
+        });
+    } catch (const std::exception& error) { // its process ends when it needs them, and the next start tells the reason
+        LogLine line;
+        line.function = start.version->facts().function;
+        line.version = start.version->facts().version;
+        line.stream = "daemon";
+        line.text = fmt::format("chunks of its snapshot do not come: {}", error.what());
+        logs_.add(std::move(line));
     }
 }
 

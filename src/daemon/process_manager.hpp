@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -16,6 +17,7 @@
 #include "src/daemon/fair_queue.hpp"
 #include "src/daemon/function_process.hpp"
 #include "src/daemon/jail_plans.hpp"
+#include "src/daemon/piece_sender.hpp"
 #include "src/daemon/prepared_machine.hpp"
 #include "src/daemon/request.hpp"
 #include "src/daemon/spare_processes.hpp"
@@ -81,10 +83,11 @@ private:
         Digest snapshot;
         bool report_excess = false;
         bool examined = false; // its snapshot was examined, or cannot be
-        bool fetched = false;  // all its chunks are on the disk, and `stored` keeps them there
+        bool fetched = false;  // the chunks that it needs at once are on the disk, and `stored` keeps them there
         bool waited = false;   // for another process that has the state of its machine
         std::shared_ptr<store::SavedState> state{};
         std::unique_ptr<store::StoredSnapshot> stored{};
+        std::optional<LaterPieces> later{};
     };
     static const std::string& tenant_of(const Start& start) { return start.version->facts().given->tenant; }
     void start_loop();
@@ -92,12 +95,14 @@ private:
     bool start_unsaved(const Start& start);
     void wait_for_state(Start& start);
     std::variant<Started, NotStarted> started(Start& start);
+    void send_later(PieceSender& sender, const Start& start);
     enum class Bucket { unasked, asked };
     void fetch_loop(Bucket bucket);
     struct Assigned {
         const FunctionVersion::Facts& facts;
         const store::StoredSnapshot& snapshot;
         bool report_excess = false;
+        const LaterPieces* later = nullptr;
     };
     FunctionProgram program_of(const Assigned& of);
     std::unique_ptr<FunctionProcess> process_for(const FunctionProgram& program);
@@ -108,6 +113,7 @@ private:
     store::Store& store_;
     CacheService& cache_;
     StorageService& storages_;
+    LogStore& logs_;
     JailPlans plans_;
     const Done done_;
     SpareProcesses spares_;
@@ -117,7 +123,7 @@ private:
     FairQueue<Start> to_start_, to_look_, to_fetch_, to_examine_;      // by tenant
     std::vector<std::unique_ptr<FunctionProcess>> discarded_;          // killed
     std::map<std::string, std::unique_ptr<PreparedMachine>> prepared_; // by FunctionVersion::state_id()
-    std::condition_variable start_wanted_, look_wanted_, fetch_wanted_, behind_wanted_;
+    std::condition_variable start_wanted_, look_wanted_, fetch_wanted_, behind_wanted_, ends_;
     std::uint64_t ahead_bytes_ = 0;
     bool saving_again_ = false;
     bool ending_ = false;

@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "src/snapshot/byte_source.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
 #include "tinykvm/base/unique_fd.hpp"
@@ -64,10 +65,11 @@ std::optional<std::string> receive_text(int control, protocol::Kind kind, std::s
     return text;
 }
 
-std::string list_of(const store::PieceFiles& snapshot) {
+std::string list_of(const store::PieceFiles& snapshot, const ComesLater& later) {
     std::string list;
     for (std::size_t i = 0; i < snapshot.piece_count(); ++i)
-        list += fmt::format("{} {}\n", snapshot.piece(i).length, snapshot.piece(i).digest.hex());
+        list += fmt::format("{} {}{}\n", snapshot.piece(i).length, snapshot.piece(i).digest.hex(),
+                            !later.empty() && later[i] ? kComesLater : "");
     return list;
 }
 
@@ -87,21 +89,30 @@ void require_open_files(const std::string& name, const store::PieceFiles& snapsh
 // may be near its limit, and few messages queue up for a slow process.
 constexpr std::size_t kFewFiles = 16, kFewMessages = 64;
 
-void send_pieces(int control, const store::PieceFiles& snapshot) {
-    const std::size_t count = snapshot.piece_count();
+void send_pieces(int control, const store::PieceFiles& snapshot, const ComesLater& later, int link) {
+    std::vector<std::size_t> now;
+    for (std::size_t piece = 0; piece < snapshot.piece_count(); ++piece)
+        if (later.empty() || !later[piece])
+            now.push_back(piece);
+    const std::size_t count = now.size();
     const std::size_t at_once = std::clamp(count / kFewMessages, kFewFiles, protocol::kMaxFiles);
+    protocol::Message message;
     for (std::size_t first = 0; first < count; first += at_once) {
         std::vector<UniqueFd> files;
         std::vector<int> numbers;
         const std::size_t end = std::min(count, first + at_once);
-        for (std::size_t piece = first; piece < end; ++piece)
-            numbers.push_back(files.emplace_back(snapshot.open_piece(piece)).get());
-        protocol::Message message;
+        for (std::size_t i = first; i < end; ++i)
+            numbers.push_back(files.emplace_back(snapshot.open_piece(now[i])).get());
         message.kind = protocol::Kind::pieces;
         message.left = static_cast<std::uint32_t>(count - end);
+        message.more_follows = link >= 0;
         if (!protocol::send_files(control, message, numbers))
             throw_errno("give a process the pieces of its snapshot");
     }
+    message = {};
+    message.kind = protocol::Kind::later;
+    if (link >= 0 && !protocol::send(control, message, link))
+        throw_errno("give a process its way to further pieces of its snapshot");
 }
 
 } // namespace kvmserver::daemon

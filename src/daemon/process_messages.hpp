@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "src/protocol/worker_messages.hpp"
 #include "src/store/snapshots/piece_files.hpp"
+#include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::daemon {
 
@@ -17,12 +19,19 @@ void send_text(int control, const protocol::Message& message, const std::string&
 // process has ended, sent something else, or did not answer in time. Throws HostError.
 std::optional<std::string> receive_text(int control, protocol::Kind kind, std::size_t max_bytes,
                                         std::chrono::milliseconds patience);
+// By the number of a piece: whether its file comes later. Empty: none does.
+using ComesLater = std::vector<bool>;
+struct LaterPieces {
+    ComesLater pieces;
+    tinykvm::UniqueFd link; // for the process
+};
 // The list of its pieces, in the format of src/snapshot/byte_source.hpp.
-std::string list_of(const store::PieceFiles& snapshot);
+std::string list_of(const store::PieceFiles& snapshot, const ComesLater& later = {});
 // Checks the limit of open files: a process keeps every piece open for its whole life and needs descriptors for all
 // else too. Throws UserError.
 void require_open_files(const std::string& name, const store::PieceFiles& snapshot);
-// Sends all pieces in as many messages as needed. Throws HostError.
-void send_pieces(int control, const store::PieceFiles& snapshot);
+// Sends all pieces that do not come later, in as many messages as needed, and `link`, where those come; -1: they do
+// not. Throws HostError, and what PieceFiles::open_piece() throws.
+void send_pieces(int control, const store::PieceFiles& snapshot, const ComesLater& later = {}, int link = -1);
 
 } // namespace kvmserver::daemon

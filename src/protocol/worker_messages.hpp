@@ -5,7 +5,10 @@
 // missing. The process answers with a file (`described`) and ends.
 // Otherwise the daemon says what the process is to serve. Four `assign` messages carry files: the name and the hook's
 // path (one line each), the list of the snapshot's pieces, the hook's body, and the environment. Then `pieces` messages
-// bring the files of that list in its order, as many messages as needed. Then `cache` brings a socket
+// bring the files of that list in its order, as many messages as needed. If the `more_follows` of the last one is 1,
+// some pieces come later (src/snapshot/byte_source.hpp), and `later` brings a socket for them. There the daemon sends
+// each as `later` with its number and file, and closes the socket after the last; the process may send `later` with
+// the number of one that it waits for. Then `cache` brings a socket
 // (cache_messages.hpp), or none if no page cache is available. If its `more_follows` is 1, the function has a storage,
 // and `storage` follows with a socket (storage_messages.hpp). For a machine that can be suspended, `state` follows
 // with the file of its saved state, or none. If its `more_follows` is 1, parts of the state (state_file.hpp) are still
@@ -85,7 +88,8 @@ enum class Kind : std::uint8_t {
     unsaved,
     checkpoint,
     saved,
-    fork
+    fork,
+    later
 };
 
 // Prefix of an assignment's ceilings: the process reports what its snapshot claims above them.
@@ -113,11 +117,12 @@ struct Message {
     std::uint16_t port = 0;            // request: the client's, of a stream
     std::uint16_t listen_port = 0;     // request: where the client of a stream connected
     Stream stream = Stream::no;        // request: for a TCP function's connection, which may idle and be half closed
-    std::uint8_t more_follows = 0;     // request: 1 if the program will have more bytes to read; cache; state
+    std::uint8_t more_follows = 0;     // request: 1 if the program will have more bytes to read; pieces; cache; state
     std::uint8_t others_wait = 0;      // request: 1 if others wait for the machine
     std::uint8_t reset = 0;            // reply: 1 if the program reset its connection
     std::uint8_t ready = 0;            // reply: 1 if it is also a `ready`
-    std::uint32_t left = 0;            // pieces: files still to come in further messages; examine, describe: seconds
+    std::uint32_t left = 0;            // pieces: files still to come in further messages; later: the number of a piece;
+                                       // examine, describe: seconds
     std::uint64_t state_bytes = 0;     // checkpoint, from the process, and state: what of the file is the state
     // ready: figures of the previous request; with a machine's first `ready`, the first two describe the process
     std::uint64_t restore_us = 0, hot_bytes = 0, exec_us = 0, reset_us = 0, cpu_us = 0, dirty_pages = 0, exits = 0;

@@ -22,8 +22,8 @@ std::optional<jail::Plan> receive_plan(int control) {
     return jail::plan_from(read_text(received->fd.get(), "the plan of a jail"));
 }
 
-std::optional<std::vector<UniqueFd>> receive_pieces(int control, const std::string& name) {
-    std::vector<UniqueFd> files;
+std::optional<ReceivedPieces> receive_pieces(int control, const std::string& name) {
+    ReceivedPieces out;
     for (;;) {
         auto received = protocol::receive_files(control);
         if (!received || received->message.kind != protocol::Kind::pieces)
@@ -33,9 +33,16 @@ std::optional<std::vector<UniqueFd>> receive_pieces(int control, const std::stri
                             name +
                                 ": the pieces of its snapshot are more than the files that its process may have open: "
                                 "raise that (ulimit -n, LimitNOFILE= in the unit)");
-        std::ranges::move(received->files, std::back_inserter(files));
-        if (received->message.left == 0)
-            return files;
+        std::ranges::move(received->files, std::back_inserter(out.files));
+        if (received->message.left > 0)
+            continue;
+        if (received->message.more_follows == 0)
+            return out;
+        auto later = protocol::receive(control, protocol::Wait::yes);
+        if (!later || later->message.kind != protocol::Kind::later || !later->fd)
+            return std::nullopt;
+        out.later = std::move(later->fd);
+        return out;
     }
 }
 

@@ -11,9 +11,13 @@ namespace kvmserver {
 
 // Receives the jail's plan, before any untrusted data is read. Returns nothing if the daemon closed the socket.
 std::optional<jail::Plan> receive_plan(int control);
+struct ReceivedPieces {
+    std::vector<tinykvm::UniqueFd> files;
+    tinykvm::UniqueFd later; // where the others come; empty if these are all
+};
 // Receives the files of a snapshot's pieces. Returns nothing if the daemon closed the socket. Throws UserError if this
 // process may not have that many files open.
-std::optional<std::vector<tinykvm::UniqueFd>> receive_pieces(int control, const std::string& name);
+std::optional<ReceivedPieces> receive_pieces(int control, const std::string& name);
 void answer(int control, const std::string& text); // throws HostError
 
 } // namespace kvmserver

@@ -70,7 +70,7 @@ std::optional<std::string> answer_to_question(int control) {
     auto pieces = receive_pieces(control, "a snapshot");
     if (!pieces)
         return std::nullopt;
-    const auto source = open_pieces_source(asked->fd.get(), std::move(*pieces));
+    const auto source = open_pieces_source(asked->fd.get(), std::move(pieces->files));
     if (kind == Kind::compress) {
         const auto out = protocol::receive(control, protocol::Wait::yes);
         return out && out->fd ? std::optional(compress(*source, out->fd.get())) : std::nullopt;

@@ -29,6 +29,7 @@
 #include "src/runner/connections/channel_connections.hpp"
 #include "src/runner/daemon_messages.hpp"
 #include "src/runner/kept_machine.hpp"
+#include "src/runner/later_pieces.hpp"
 #include "src/runner/request_machine.hpp"
 #include "src/runner/restored.hpp"
 #include "src/runner/saved_state.hpp"
@@ -55,7 +56,7 @@ struct Assignment {
     std::string name;          // "hello v4", for messages
     std::string after_restore; // path of the warm-up request after a restore, before all others; "": none
     UniqueFd list;             // the list of the snapshot's pieces: byte_source.hpp
-    std::vector<UniqueFd> pieces;
+    ReceivedPieces pieces;
     UniqueFd values;                          // the body of that request
     UniqueFd cache;                           // the socket to the daemon's cache: cache_client.hpp; may be empty
     UniqueFd storage;                         // to the function's storage: storage_client.hpp; empty: it has none
@@ -132,8 +133,7 @@ class FunctionWorker {
 public:
     FunctionWorker(FunctionOptions options, Assignment assignment, Restored::Ahead ahead)
         : begin_(host_mono_ns()), options_(with(std::move(options), assignment)), assignment_(std::move(assignment)),
-          restored_(checked(SnapshotReader::open(
-                        open_pieces_source(assignment_.list.get(), std::move(assignment_.pieces)), assignment_.name)),
+          restored_(checked(SnapshotReader::open(open_pieces(), assignment_.name)),
                     std::make_shared<CacheClient>(std::move(assignment_.cache)), options_.machine,
                     Restored::Sockets::none, change(), std::move(ahead)) {
         if (assignment_.storage) {
@@ -187,6 +187,13 @@ private:
         options.machine.permissions.always_own_folders = true;
         options.machine.huge_pages.reserved = false; // they are the host's, and no control group would count them
         return options;
+    }
+
+    std::unique_ptr<ByteSource> open_pieces() {
+        std::shared_ptr<ArrivingPieces> arriving;
+        if (assignment_.pieces.later)
+            arriving = std::make_shared<LaterPieces>(std::move(assignment_.pieces.later), assignment_.name);
+        return open_pieces_source(assignment_.list.get(), std::move(assignment_.pieces.files), std::move(arriving));
     }
 
     // The snapshot may have been deployed under other ceilings, or have reached the store in another way.

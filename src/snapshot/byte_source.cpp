@@ -50,6 +50,8 @@ private:
 
 class PiecesSource final : public ByteSource {
 public:
+    explicit PiecesSource(std::shared_ptr<ArrivingPieces> arriving) : arriving_(std::move(arriving)) {}
+    // An empty `file` comes later.
     void add(std::uint64_t length, std::string name, UniqueFd file) {
         pieces_.push_back({size_, length, std::move(name), std::move(file)});
         size_ += length;
@@ -65,7 +67,7 @@ public:
             const std::uint64_t skipped = offset - from.offset;
             const auto part =
                 bytes.first(static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), from.length - skipped)));
-            read_fully(from.file.get(), skipped, part, from.name);
+            read_fully(file_of(from), skipped, part, from.name);
             offset += part.size();
             bytes = bytes.subspan(part.size());
         }
@@ -77,6 +79,15 @@ private:
         std::string name;
         UniqueFd file;
     };
+    int file_of(const Piece& piece) const {
+        if (piece.file)
+            return piece.file.get();
+        if (!arriving_)
+            throw FormatError("a part of it that is needed has not come yet");
+        return arriving_->wait_for(static_cast<std::size_t>(&piece - pieces_.data()));
+    }
+
+    const std::shared_ptr<ArrivingPieces> arriving_;
     std::vector<Piece> pieces_;
     std::uint64_t size_ = 0;
 };
@@ -113,14 +124,13 @@ std::unique_ptr<ByteSource> open_file_source(UniqueFd fd, const std::string& nam
     return regular_file(std::move(fd), info, name);
 }
 
-std::unique_ptr<ByteSource> open_pieces_source(int list, std::vector<UniqueFd> files) {
+std::unique_ptr<ByteSource> open_pieces_source(int list, std::vector<UniqueFd> files,
+                                               std::shared_ptr<ArrivingPieces> arriving) {
     const std::string text = tinykvm::read_text(list, "the list of pieces");
-    auto source = std::make_unique<PiecesSource>();
+    auto source = std::make_unique<PiecesSource>(std::move(arriving));
     const auto malformed = [] {
         return UserError(ExitCode::bad_snapshot, "the list of a snapshot's pieces is malformed");
     };
-    if (static_cast<std::size_t>(std::ranges::count(text, '\n')) != files.size())
-        throw malformed();
     auto file = files.begin();
     const char* at = text.data();
     const char* const end = at + text.size();
@@ -131,9 +141,17 @@ std::unique_ptr<ByteSource> open_pieces_source(int list, std::vector<UniqueFd> f
         const auto [space, error] = std::from_chars(at, line_end ? line_end : end, length);
         if (!line_end || error != std::errc() || space == line_end || *space != ' ' || length == 0)
             throw malformed();
-        source->add(length, std::string(space + 1, line_end), std::move(*file++));
+        std::string name(space + 1, line_end);
+        const bool later = name.ends_with(kComesLater);
+        if (later)
+            name.resize(name.size() - kComesLater.size());
+        else if (file == files.end())
+            throw malformed();
+        source->add(length, std::move(name), later ? UniqueFd() : std::move(*file++));
         at = line_end + 1;
     }
+    if (file != files.end())
+        throw malformed();
     return source;
 }
 

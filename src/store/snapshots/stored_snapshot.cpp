@@ -50,13 +50,23 @@ void StoredSnapshot::make_local() const {
     fetch_missing(*folder_, *bucket_, all);
 }
 
-bool StoredSnapshot::is_local() const {
+void StoredSnapshot::bring(std::span<const std::size_t> pieces) const {
     if (!bucket_)
-        return true;
-    for (const Piece& piece : pieces_)
-        bucket_->note_use(piece.chunk);
-    return std::ranges::all_of(pieces_,
-                               [this](const Piece& piece) { return has_chunk(*folder_, piece.chunk, piece.length); });
+        return;
+    std::vector<ChunkRef> some;
+    for (const std::size_t number : pieces)
+        some.push_back(piece(number));
+    fetch_missing(*folder_, *bucket_, some);
+}
+
+std::vector<std::size_t> StoredSnapshot::missing() const {
+    std::vector<std::size_t> out;
+    for (std::size_t i = 0; bucket_ && i < pieces_.size(); ++i) {
+        bucket_->note_use(pieces_[i].chunk);
+        if (!has_chunk(*folder_, pieces_[i].chunk, pieces_[i].length))
+            out.push_back(i);
+    }
+    return out;
 }
 
 tinykvm::UniqueFd StoredSnapshot::open_piece(std::size_t piece) const {

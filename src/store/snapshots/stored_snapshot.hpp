@@ -36,8 +36,10 @@ public:
     // With a bucket: brings the pieces that are not on the disk, a few at once. The other functions do so when they
     // need it. Throws ChunksAway, UserError (bad_snapshot: an object is altered or gone).
     void make_local() const;
-    // Whether the disk has all pieces, which then stay there. Asks no bucket.
-    bool is_local() const;
+    // The same for some of them, by number.
+    void bring(std::span<const std::size_t> pieces) const;
+    // The pieces that the disk lacks, by number; all others stay there. Asks no bucket.
+    std::vector<std::size_t> missing() const;
     // Reads any part of the snapshot's file. Throws BadValue beyond its end.
     void read(std::uint64_t offset, std::span<std::byte> bytes) const;
     // Writes the whole file to `fd` from its current offset, checking every byte.
