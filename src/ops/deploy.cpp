@@ -42,6 +42,7 @@ void check_version(const DeployPlan& plan, const DeployChange& change) {
 void check_routes(const DeployPlan& plan, const DeployChange& change, store::Functions& functions) {
     if (!change.routes)
         return;
+    functions.bring_owners(plan.name, *change.routes);
     for (const Route& route : *change.routes)
         if (const auto owner = functions.owner(route); owner && *owner != plan.name)
             throw store::RouteTaken(route.text(), *owner);

@@ -1,9 +1,13 @@
 // The read-only part of Functions.
 #include <fmt/format.h>
 
+#include <set>
+
 #include "src/store/errors.hpp"
 #include "src/store/functions/functions.hpp"
 #include "src/store/functions/tenant.hpp"
+#include "src/store/shared/copy.hpp"
+#include "src/store/shared/documents.hpp"
 
 namespace kvmserver::store {
 
@@ -177,6 +181,17 @@ std::optional<std::string> Functions::owner(const Route& route) {
     auto found = index->prepare("SELECT f.name FROM route r JOIN function f ON f.id = r.function "
                                 "WHERE r.host = ? AND r.path = ?");
     return found.bind(route.host).bind(route.path).step() ? std::optional(found.text(0)) : std::nullopt;
+}
+
+void Functions::bring_owners(const std::string& name, const std::vector<Route>& routes) {
+    if (!store_.shared())
+        return;
+    std::set<std::string> others;
+    for (const Route& route : routes)
+        if (const auto has_it = owner(route); has_it && *has_it != name)
+            others.insert(*has_it);
+    for (const std::string& other : others)
+        bring_newest(store_, shared_key(other));
 }
 
 std::vector<RouteOwner> Functions::routes() {

@@ -139,6 +139,8 @@ DeployResult Functions::deploy(const DeployRequest& request) {
 }
 
 DeployResult Functions::deploy_now(const DeployRequest& request) {
+    if (request.routes)
+        bring_owners(request.function, *request.routes);
     FunctionChange change(store_, request.function, request.if_match, FunctionChange::Missing::make);
     DeployResult result;
     const FunctionRecord before = load_function(change.database(), change.id());
@@ -311,6 +313,7 @@ void Functions::take_over(const std::string& name, std::uint64_t version) {
 }
 
 std::string Functions::set_routes(const std::string& name, const std::vector<Route>& routes, const IfMatch& if_match) {
+    bring_owners(name, routes);
     FunctionChange change(store_, name, if_match);
     change.take_routes(routes);
     std::string subject;

@@ -148,6 +148,9 @@ public:
     std::vector<Event> history(const std::string& name);  // newest first, at most kMaxEvents
     std::vector<RouteOwner> routes();                     // of all functions
     std::optional<std::string> owner(const Route& route); // the function that has this very route
+    // In a cluster: another function may have given up one of these routes a moment ago, through another daemon. Throws
+    // as catch_up() does.
+    void bring_owners(const std::string& name, const std::vector<Route>& routes);
 
 private:
     DeployResult deploy_now(const DeployRequest& request);

@@ -316,6 +316,11 @@ void catch_up(Store& store, const std::string& key) {
     copy_newest(store, key, entry);
 }
 
+void bring_newest(Store& store, const std::string& key) {
+    if (store.shared())
+        copy_newest(store, key, store.shared()->get(key));
+}
+
 CopiedAll copy_all(Store& store) {
     std::map<std::string, std::int64_t> there;
     CopiedAll result;

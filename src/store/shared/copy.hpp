@@ -19,6 +19,9 @@ void copy_deletion(Store& store, const std::string& key, std::int64_t revision);
 // Conflict if the change would lose what a newer kvmserver has written.
 void catch_up(Store& store, const std::string& key);
 
+// The same for what a change only looks at: it may have what a newer kvmserver has written.
+void bring_newest(Store& store, const std::string& key);
+
 struct CopiedAll {
     std::int64_t revision = 0; // of the cluster's index: what comes later is to be copied, too
     std::uint64_t changed = 0; // entries

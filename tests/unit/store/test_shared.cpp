@@ -99,7 +99,17 @@ TEST_CASE("what one store has, the other gets") {
     pair.follow();
     pair.same("hello");
     CHECK(Functions(pair.one).versions("hello").size() == 1);
-    Functions(pair.other).remove("hello");
+    // A route that its function gave up, by a change and by its end.
+    deploy(pair.one, "hello", 5, {"a.example.com", "b.example.com"});
+    pair.follow();
+    Functions(pair.one).set_routes("hello", {Route{"b.example.com", "/"}});
+    deploy(pair.other, "second", 6, {"a.example.com"});
+    Functions(pair.one).remove("hello");
+    Functions(pair.other).set_routes("second", {Route{"a.example.com", "/"}, Route{"b.example.com", "/"}});
+    CHECK_THROWS_AS(deploy(pair.one, "third", 7, {"b.example.com"}), Conflict);
+    pair.follow();
+    pair.same("second");
+    Functions(pair.other).remove("second");
     pair.follow();
     CHECK(picture(pair.one, "hello").empty());
     CHECK(pair.index->entries().empty()); // its routes, too
