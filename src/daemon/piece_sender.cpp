@@ -20,7 +20,7 @@ constexpr std::size_t kFew = 16; // pieces that are brought at once: a process t
 constexpr unsigned kAtOnce = 8;
 constexpr int kAskedAtOnce = 64; // messages of a process, which may be hostile
 constexpr std::chrono::seconds kBucketAway{30}, kProcessBusy{60};
-constexpr std::chrono::milliseconds kAskAgain{1000}, kSendAgain{50};
+constexpr std::chrono::milliseconds kAskAgain{1000}, kSendAgain{50}, kNoTime{0};
 
 } // namespace
 
@@ -125,7 +125,7 @@ void PieceSender::run(const store::StoredSnapshot& snapshot, const GoOn& go_on) 
     BackgroundWork work(kAtOnce);
     for (unsigned i = 0; i < kAtOnce; ++i)
         work.add([&] {
-            for (auto piece = next(); piece && bring(snapshot, *piece, go_on); piece = next())
+            for (auto piece = next(); piece && go_on(kNoTime) && bring(snapshot, *piece, go_on); piece = next())
                 send(snapshot);
         });
     work.finish();

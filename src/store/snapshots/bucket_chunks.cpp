@@ -140,13 +140,18 @@ void note_in_bucket(Database& database, const Digest& chunk) {
 }
 
 void fetch_missing(Folder& folder, ChunkBucket& bucket, std::span<const ChunkRef> chunks) {
-    std::set<Digest> begun;
-    BackgroundWork transfers(kTransfersAtOnce);
+    std::set<Digest> named;
+    std::vector<ChunkRef> lacking;
     for (const ChunkRef& chunk : chunks) {
         bucket.note_use(chunk.digest);
-        if (!has_chunk(folder, chunk.digest, chunk.length) && begun.insert(chunk.digest).second)
-            transfers.add([&folder, &bucket, chunk] { fetch(folder, bucket, chunk); });
+        if (!has_chunk(folder, chunk.digest, chunk.length) && named.insert(chunk.digest).second)
+            lacking.push_back(chunk);
     }
+    if (lacking.size() == 1) // needs no other thread
+        return fetch(folder, bucket, lacking.front());
+    BackgroundWork transfers(kTransfersAtOnce);
+    for (const ChunkRef& chunk : lacking)
+        transfers.add([&folder, &bucket, chunk] { fetch(folder, bucket, chunk); });
     transfers.finish();
 }
 
