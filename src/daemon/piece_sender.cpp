@@ -17,7 +17,7 @@ using std::chrono::steady_clock;
 namespace {
 
 constexpr std::size_t kFew = 16; // pieces that are brought at once: a process that waits for them begins as early
-constexpr unsigned kAtOnce = 8;
+constexpr unsigned kPiecesAtOnce = 8;
 constexpr int kAskedAtOnce = 64; // messages of a process, which may be hostile
 constexpr std::chrono::seconds kBucketAway{30}, kProcessBusy{60};
 constexpr std::chrono::milliseconds kAskAgain{1000}, kSendAgain{50}, kNoTime{0};
@@ -122,8 +122,8 @@ void PieceSender::send_rest(const store::StoredSnapshot& snapshot, const GoOn& g
 }
 
 void PieceSender::run(const store::StoredSnapshot& snapshot, const GoOn& go_on) {
-    BackgroundWork work(kAtOnce);
-    for (unsigned i = 0; i < kAtOnce; ++i)
+    BackgroundWork work(kPiecesAtOnce);
+    for (unsigned i = 0; i < kPiecesAtOnce; ++i)
         work.add([&] {
             for (auto piece = next(); piece && go_on(kNoTime) && bring(snapshot, *piece, go_on); piece = next())
                 send(snapshot);
