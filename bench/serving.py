@@ -75,15 +75,20 @@ def tree(pid):
     return pids
 
 
-def functions(pid):
-    """Its children that serve a function; spare processes wait for one."""
-    found = []
+def processes(pid):
+    """Its children for functions, by number: what each serves, or "spare" while it waits for one."""
+    found = {}
     for child in tree(pid)[1:]:
         with contextlib.suppress(OSError):
-            words = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-            if len(words) > 2 and not words[2].startswith(b"spare"):
-                found.append(child)
+            words = pathlib.Path(f"/proc/{child}/cmdline").read_text().split("\0")
+            if words[1:2] == ["--function-process"]:
+                found[child] = words[2]
     return found
+
+
+def functions(pid):
+    """Its children that serve a function."""
+    return [child for child, serves in processes(pid).items() if not serves.startswith("spare")]
 
 
 def memory(pid):
@@ -275,7 +280,7 @@ def churn(platform, folder, options):
 
     def state():
         pid = platform.daemon.pid
-        while functions(pid) or len(tree(pid)) != 3:  # itself and two spare processes
+        while functions(pid) or len(processes(pid)) != 2:  # two spare processes
             time.sleep(0.05)
         slab = next(int(line.split()[1]) for line in pathlib.Path("/proc/meminfo").read_text().splitlines() if line.startswith("SUnreclaim"))
         return memory(pid), len(os.listdir(f"/proc/{pid}/fd")), slab / 1000
