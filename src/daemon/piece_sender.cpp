@@ -1,7 +1,5 @@
 #include "src/daemon/piece_sender.hpp"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <cerrno>
 
