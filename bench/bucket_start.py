@@ -3,9 +3,10 @@
 
     bench/bucket_start.py [--program node-http] [--mbit 400] [--rounds 10] [--json FILE]
 
-An S3 service on this host, behind a proxy that lets through so many Mbit/s, and a daemon with `serve --chunks`. In each round the disk forgets the chunks of the function
-and their unpacked copies. Then a client asks for the first time; once it is answered, the bytes that came from the
-bucket are read from the metrics, and again when all have come. In turn with that, the same with the chunks on the disk.
+An S3 service on this host, behind a proxy that lets through so many Mbit/s, and a daemon with `serve --chunks`. In each
+round the disk forgets the chunks of the function and their unpacked copies. Then a client asks for the first time. Once
+it is answered, the bytes that came from the bucket are read from the metrics. In turn with that, the same with the
+chunks on the disk.
 The figures are medians. The service and the daemon share this host, so the bytes tell more than the times. Needs
 build/, its functions, and what `scripts/setup.sh --tests` puts there.
 """

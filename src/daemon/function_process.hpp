@@ -9,7 +9,6 @@
 #include <sys/types.h>
 
 #include "src/daemon/control_groups.hpp"
-#include "src/daemon/process_messages.hpp"
 #include "src/jail/plan.hpp"
 #include "src/protocol/worker_messages.hpp"
 #include "src/store/snapshots/stored_snapshot.hpp"
@@ -19,6 +18,7 @@ namespace kvmserver::daemon {
 
 class CacheService;
 class TemplateProcess;
+struct ComingPieces;
 
 struct FunctionProgram {
     std::string name;     // "hello v4"
@@ -38,7 +38,7 @@ struct FunctionProgram {
     std::uint64_t state_bytes = UINT64_MAX; // what of the file is the state; or all of it
     bool state_grows = false;               // there are only some of its parts yet: see state_grew()
     int storage = -1;                       // its socket of StorageService; -1: it has no storage
-    const LaterPieces* later = nullptr;     // null: it gets all pieces at once
+    const ComingPieces* later = nullptr;    // null: it gets all pieces at once
 };
 
 class FunctionProcess {

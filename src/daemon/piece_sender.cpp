@@ -6,7 +6,6 @@
 #include "src/common/background_work.hpp"
 #include "src/protocol/worker_messages.hpp"
 #include "src/store/errors.hpp"
-#include "tinykvm/base/error.hpp"
 
 namespace kvmserver::daemon {
 

@@ -32,7 +32,7 @@ public:
     static std::unique_ptr<PieceSender> begin(const store::StoredSnapshot& snapshot);
 
     // What its process is told. To be called once.
-    LaterPieces take_later() { return std::move(later_); }
+    ComingPieces take_later() { return std::move(later_); }
 
     // Brings and sends the pieces until all have been sent or the process has ended. `snapshot` is the one of begin(),
     // as another object. While the bucket is away it tries again, for half a minute. Throws as begin() does.
@@ -45,7 +45,7 @@ private:
     void send(const store::StoredSnapshot& snapshot);
     void send_rest(const store::StoredSnapshot& snapshot, const GoOn& go_on);
 
-    LaterPieces later_;
+    ComingPieces later_;
     tinykvm::UniqueFd link_;
     std::mutex mutex_; // guards the following
     std::deque<std::size_t> to_bring_, to_send_;

@@ -87,7 +87,7 @@ private:
         bool waited = false;   // for another process that has the state of its machine
         std::shared_ptr<store::SavedState> state{};
         std::unique_ptr<store::StoredSnapshot> stored{};
-        std::optional<LaterPieces> later{};
+        std::optional<ComingPieces> later{};
     };
     static const std::string& tenant_of(const Start& start) { return start.version->facts().given->tenant; }
     void start_loop();
@@ -102,7 +102,7 @@ private:
         const FunctionVersion::Facts& facts;
         const store::StoredSnapshot& snapshot;
         bool report_excess = false;
-        const LaterPieces* later = nullptr;
+        const ComingPieces* later = nullptr;
     };
     FunctionProgram program_of(const Assigned& of);
     std::unique_ptr<FunctionProcess> process_for(const FunctionProgram& program);

@@ -21,7 +21,7 @@ std::optional<std::string> receive_text(int control, protocol::Kind kind, std::s
                                         std::chrono::milliseconds patience);
 // By the number of a piece: whether its file comes later. Empty: none does.
 using ComesLater = std::vector<bool>;
-struct LaterPieces {
+struct ComingPieces {
     ComesLater pieces;
     tinykvm::UniqueFd link; // for the process
 };

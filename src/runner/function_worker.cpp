@@ -133,7 +133,9 @@ class FunctionWorker {
 public:
     FunctionWorker(FunctionOptions options, Assignment assignment, Restored::Ahead ahead)
         : begin_(host_mono_ns()), options_(with(std::move(options), assignment)), assignment_(std::move(assignment)),
-          restored_(checked(SnapshotReader::open(open_pieces(), assignment_.name)),
+          restored_(checked(SnapshotReader::open(
+                        open_received(assignment_.list.get(), std::move(assignment_.pieces), assignment_.name),
+                        assignment_.name)),
                     std::make_shared<CacheClient>(std::move(assignment_.cache)), options_.machine,
                     Restored::Sockets::none, change(), std::move(ahead)) {
         if (assignment_.storage) {
@@ -187,13 +189,6 @@ private:
         options.machine.permissions.always_own_folders = true;
         options.machine.huge_pages.reserved = false; // they are the host's, and no control group would count them
         return options;
-    }
-
-    std::unique_ptr<ByteSource> open_pieces() {
-        std::shared_ptr<ArrivingPieces> arriving;
-        if (assignment_.pieces.later)
-            arriving = std::make_shared<LaterPieces>(std::move(assignment_.pieces.later), assignment_.name);
-        return open_pieces_source(assignment_.list.get(), std::move(assignment_.pieces.files), std::move(arriving));
     }
 
     // The snapshot may have been deployed under other ceilings, or have reached the store in another way.

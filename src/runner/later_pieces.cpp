@@ -49,4 +49,11 @@ int LaterPieces::wait_for(std::size_t piece) {
     return found->second.get();
 }
 
+std::unique_ptr<ByteSource> open_received(int list, ReceivedPieces pieces, const std::string& function) {
+    std::shared_ptr<ArrivingPieces> arriving;
+    if (pieces.later)
+        arriving = std::make_shared<LaterPieces>(std::move(pieces.later), function);
+    return open_pieces_source(list, std::move(pieces.files), std::move(arriving));
+}
+
 } // namespace kvmserver

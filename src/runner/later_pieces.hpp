@@ -3,11 +3,13 @@
 #include <condition_variable>
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
 #include <thread>
 
+#include "src/runner/daemon_messages.hpp"
 #include "src/snapshot/byte_source.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
@@ -35,5 +37,8 @@ private:
     std::condition_variable changed_;
     std::thread receiver_;
 };
+
+// The snapshot whose pieces came, all or some of them. `list` and errors: open_pieces_source().
+std::unique_ptr<ByteSource> open_received(int list, ReceivedPieces pieces, const std::string& function);
 
 } // namespace kvmserver

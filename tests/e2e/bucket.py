@@ -1,4 +1,4 @@
-"""A real S3 service (versitygw over a folder) on this host. Used by test_chunks_in_s3.py."""
+"""A real S3 service (versitygw over a folder) on this host, and a proxy before it. Used by tests of buckets and clusters."""
 import contextlib
 import http.client
 import http.server

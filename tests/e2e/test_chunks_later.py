@@ -103,13 +103,12 @@ def test_the_chunks_that_requests_wait_for_come_before_the_others(function, gate
     gate.holds(FETCHES)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         answers = {page: pool.submit(function.sum, page) for page in function.sums}
-        done = lambda: [page for page, answer in answers.items() if answer.done()]  # noqa: E731
         harness.wait_until(lambda: function.busy() == 2, "machines have the requests")
         let_through = 0
-        while not done():
+        while not any(answer.done() for answer in answers.values()):
             gate.set(through={gate.holds(FETCHES)[-1]})  # the one that was asked for last
             let_through += 1
-            harness.wait_until(lambda: done() or len(gate.kept()) >= FETCHES, "the next one is asked for")
+            harness.wait_until(lambda: any(answer.done() for answer in answers.values()) or len(gate.kept()) >= FETCHES, "the next one is asked for")
         assert let_through < len(function.rest) / 2, let_through
         gate.set(shut=False)
         assert {page: answer.result() for page, answer in answers.items()} == function.sums

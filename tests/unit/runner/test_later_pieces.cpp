@@ -45,6 +45,8 @@ TEST_CASE("pieces that come later") {
     auto received = receive_pieces(process.get(), "app");
     REQUIRE((received && received->files.size() == 3 && received->later));
 
+    const auto opened = [&] { return open_received(list.get(), *std::move(received), "app"); };
+
     SECTION("without a way to them") {
         const auto source = open_pieces_source(list.get(), std::move(received->files));
         REQUIRE(source->size() == whole.size());
@@ -61,8 +63,7 @@ TEST_CASE("pieces that come later") {
         CHECK_THROWS_AS(open_pieces_source(list.get(), std::move(received->files)), UserError);
     }
     SECTION("as they come") {
-        auto arriving = std::make_shared<LaterPieces>(std::move(received->later), "app");
-        const auto source = open_pieces_source(list.get(), std::move(received->files), arriving);
+        const auto source = opened();
         std::vector<std::byte> all(whole.size());
         auto reads = std::async(std::launch::async, [&] { source->read_at(0, all); });
         for (std::size_t piece = 1; piece + 2 < count; ++piece) { // each is asked for in its turn
@@ -74,8 +75,7 @@ TEST_CASE("pieces that come later") {
         CHECK(all == whole);
     }
     SECTION("not all come") {
-        auto arriving = std::make_shared<LaterPieces>(std::move(received->later), "app");
-        const auto source = open_pieces_source(list.get(), std::move(received->files), arriving);
+        const auto source = opened();
         auto reads = std::async(std::launch::async, [&] {
             std::vector<std::byte> all(whole.size());
             source->read_at(0, all);
