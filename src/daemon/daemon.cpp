@@ -18,6 +18,7 @@
 #include "src/daemon/hand_over.hpp"
 #include "src/daemon/open_files.hpp"
 #include "src/daemon/service.hpp"
+#include "tinykvm/base/descriptor_table.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::daemon {
@@ -26,7 +27,8 @@ using namespace tinykvm;
 
 namespace {
 
-constexpr int kLookMs = 100; // how soon a deploy by another process is noticed
+constexpr int kDescriptors = 4096; // 32 KiB of kernel memory; enough for some 580 functions that are alive
+constexpr int kLookMs = 100;       // how soon a deploy by another process is noticed
 // Their sum, plus the pool's 5 s for its workers, must stay below TimeoutStopSec of the systemd unit (packaging).
 constexpr std::chrono::seconds kDrainPatience{30}, kLastPatience{3};
 
@@ -103,6 +105,7 @@ int serve(ServeOptions options) {
     if (!signals)
         throw_errno("signalfd");
     raise_open_files();
+    reserve_descriptors(kDescriptors);
     Inherited inherited = inherited_sockets();
     const auto beside = options.beside;
     UniqueFd listening = inherited.socket ? std::move(inherited.socket) : options.listen();

@@ -37,6 +37,7 @@
 #include "src/runner/storage_client.hpp"
 #include "src/setup/huge_pages.hpp"
 #include "src/setup/report.hpp"
+#include "tinykvm/base/descriptor_table.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
 #include "tinykvm/machine/runtime_files.hpp"
@@ -50,6 +51,10 @@ namespace {
 
 // How long a process that prepares for a machine from another daemon waits for its next part, or to be needed.
 constexpr int kArrivalMs = 120'000;
+
+// A snapshot of more pieces than this has so many copies of chunks, too, that 64 descriptors are not enough.
+constexpr std::size_t kFewPieces = 16;
+constexpr int kDescriptors = 512; // 4 KiB of kernel memory
 
 // What this process is to serve.
 struct Assignment {
@@ -97,6 +102,8 @@ std::optional<Assignment> receive_assignment(int control, const jail::Jail& jail
     auto pieces = receive_pieces(control, text.substr(0, middle));
     if (!pieces)
         return std::nullopt;
+    if (pieces->later || pieces->files.size() > kFewPieces)
+        reserve_descriptors(kDescriptors);
     auto cache = protocol::receive(control, protocol::Wait::yes);
     if (!cache || cache->message.kind != protocol::Kind::cache)
         return std::nullopt;

@@ -9,6 +9,7 @@
 #include "src/setup/report.hpp"
 #include "src/setup/storage.hpp"
 #include "src/snapshot/folder_cache.hpp"
+#include "tinykvm/base/descriptor_table.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver {
@@ -16,6 +17,8 @@ namespace kvmserver {
 using namespace tinykvm;
 
 namespace {
+
+constexpr int kDescriptors = 256; // copies of a snapshot's chunks are the most of them
 
 std::uint64_t pages_in(const SnapshotReader& reader) {
     std::uint64_t pages = 0;
@@ -29,6 +32,7 @@ std::uint64_t pages_in(const SnapshotReader& reader) {
 
 int run_snapshot(const Options& options) {
     const std::uint64_t begin = host_mono_ns();
+    reserve_descriptors(kDescriptors);
     const auto cache = std::make_shared<const FolderCache>(options.cache);
     std::optional<CacheOutside> outside; // first: what follows starts threads
     if (options.jail != jail::Mode::off && cache->usable())

@@ -70,9 +70,13 @@ std::uint32_t SnapshotLoader::end_of(std::size_t chunks) const {
     return end;
 }
 
-bool SnapshotLoader::loaded(std::uint32_t frame) const {
+tinykvm::FramePresence SnapshotLoader::presence(std::uint32_t frame) const {
+    using tinykvm::FramePresence;
     const auto chunk = reader_.chunk_of(frame);
-    return !chunk || left_out(frame) || states_[*chunk].load(std::memory_order_acquire) == present;
+    if (!chunk)
+        return FramePresence::hole;
+    return left_out(frame) || states_[*chunk].load(std::memory_order_acquire) == present ? FramePresence::loaded
+                                                                                         : FramePresence::absent;
 }
 
 void SnapshotLoader::leave_out(std::uint32_t first, std::uint32_t count) {

@@ -24,8 +24,7 @@ public:
     SnapshotLoader(SnapshotReader reader, std::shared_ptr<const PageCache> cache, tinykvm::Image& image);
 
     void load(std::uint32_t frame) override;
-    bool loaded(std::uint32_t frame) const override;
-    bool is_hole(std::uint32_t frame) const override { return !reader_.chunk_of(frame); }
+    tinykvm::FramePresence presence(std::uint32_t frame) const override;
     void leave_out(std::uint32_t first, std::uint32_t count) override;
     // Loads chunks [first, last) in the file's order, until `stop` is set.
     void load_chunks(std::size_t first, std::size_t last, const std::atomic<bool>& stop);

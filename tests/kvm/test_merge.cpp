@@ -42,17 +42,21 @@ public:
             if (!is_hole(each) && !left_out(each))
                 image_.fill(each, page(each));
     }
-    bool loaded(Frame frame) const override { return is_hole(frame) || left_out(frame) || loaded_[frame / kChunk]; }
+    FramePresence presence(Frame frame) const override {
+        if (is_hole(frame))
+            return FramePresence::hole;
+        return left_out(frame) || loaded_[frame / kChunk] ? FramePresence::loaded : FramePresence::absent;
+    }
     void leave_out(Frame first, std::uint32_t count) override {
         for (Frame frame = first; frame < first + count && frame < left_out_.size(); ++frame)
             left_out_[frame] = true;
     }
-    bool is_hole(Frame frame) const override {
+
+private:
+    bool is_hole(Frame frame) const {
         return frame >= bytes_.size() / kPageSize ||
                std::ranges::all_of(page(frame), [](std::byte b) { return b == std::byte{0}; });
     }
-
-private:
     bool left_out(Frame frame) const { return frame < left_out_.size() && left_out_[frame]; }
     std::span<const std::byte> page(Frame frame) const {
         return bytes_.subspan(std::size_t{frame} * kPageSize, kPageSize);

@@ -290,13 +290,15 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, 
             twice[frame] = true;
         seen[frame] = true;
         const bool writes = written[frame] && (entry & pte::kWrite);
-        const bool is_hot = shadow_paging && frame < hot_end && memory.loaded(frame);
-        if (is_hot && (entry & pte::kUser) && (writes || !memory.is_hole(frame)))
+        const FramePresence presence = memory.presence(frame);
+        const bool is_hole = presence == FramePresence::hole;
+        const bool is_hot = shadow_paging && frame < hot_end && presence != FramePresence::absent;
+        if (is_hot && (entry & pte::kUser) && (writes || !is_hole))
             hot.push_back(at | (writes ? 1 : 0));
-        if (!memory.loaded(frame)) {
+        if (presence == FramePresence::absent) {
             entry = (entry & ~pte::kPresent) | pte::kLazy;
             ++lazy;
-        } else if (is_hot && (at < layout::kUserMax || of_kernel_code(at, entry)) && !memory.is_hole(frame)) {
+        } else if (is_hot && (at < layout::kUserMax || of_kernel_code(at, entry)) && !is_hole) {
             const GuestPhys place(static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(&entry) - memory.data()));
             if (!(entry & pte::kWrite))
                 (of_file(at) ? files : read_only).push_back(frame);

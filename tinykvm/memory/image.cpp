@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -103,9 +105,13 @@ void Image::fill(std::uint32_t first, std::span<const std::byte> pages) {
 
 bool Image::fill(std::uint32_t first, std::uint32_t count, int file, std::uint64_t offset) {
     const std::size_t bytes = std::size_t{count} * kPageSize;
+    const std::uint64_t at = std::uint64_t{first} * kPageSize;
     if (first + count <= prepared_)
-        return read_at(file, offset, {view_.data() + std::uint64_t{first} * kPageSize, bytes}) == bytes;
-    return splice_bytes(file, offset, memfd_.get(), std::uint64_t{first} * kPageSize, bytes);
+        return read_at(file, offset, {view_.data() + at, bytes}) == bytes;
+    if (std::array<std::byte, 4 * kPageSize> few; bytes <= few.size()) // fewer system calls than by a pipe
+        return read_at(file, offset, std::span(few).first(bytes)) == bytes &&
+               ::pwrite(memfd_.get(), few.data(), bytes, static_cast<off_t>(at)) == static_cast<ssize_t>(bytes);
+    return splice_bytes(file, offset, memfd_.get(), at, bytes);
 }
 
 void Image::grow(std::uint32_t count) {

@@ -17,13 +17,18 @@
 namespace tinykvm {
 
 // Loads frames of an image on first use while it is being restored. Thread-safe.
+enum class FramePresence {
+    absent, // its bytes are not in the image yet
+    hole,   // all zero: there was nothing to load
+    loaded,
+};
+
 class ImageLoader {
 public:
     virtual ~ImageLoader() = default;
     // Returns when the frame's bytes are in the image. Throws UserError(bad_snapshot) when they cannot be loaded.
     virtual void load(std::uint32_t frame) = 0;
-    virtual bool loaded(std::uint32_t frame) const = 0;
-    virtual bool is_hole(std::uint32_t frame) const = 0; // all zero: nothing to load
+    virtual FramePresence presence(std::uint32_t frame) const = 0;
     // From now on these frames count as loaded, and their bytes are left alone. Not while anything is being loaded.
     virtual void leave_out(std::uint32_t first, std::uint32_t count) = 0;
 };
@@ -85,10 +90,13 @@ public:
     // Whether fd() holds all of it: the image was never loaded from elsewhere.
     bool is_whole() const { return !loader_; }
     // While the image may still be loading, call ensure() or check loaded() before reading the bytes of a frame.
-    bool is_hole(std::uint32_t frame) const { return loader_ && loader_->is_hole(frame); }
-    bool loaded(std::uint32_t frame) const { return !loader_ || loader_->loaded(frame); }
+    FramePresence presence(std::uint32_t frame) const {
+        return loader_ ? loader_->presence(frame) : FramePresence::loaded;
+    }
+    bool is_hole(std::uint32_t frame) const { return presence(frame) == FramePresence::hole; }
+    bool loaded(std::uint32_t frame) const { return presence(frame) != FramePresence::absent; }
     void ensure(std::uint32_t frame) const {
-        if (loader_ && !loader_->loaded(frame))
+        if (!loaded(frame))
             loader_->load(frame);
     }
 
