@@ -70,7 +70,7 @@ def test_a_template_ends_with_the_daemon(daemon) -> None:
 def test_a_process_has_room_for_the_descriptors_of_many_pieces_before_it_has_threads(daemon, store) -> None:
     """With threads, the kernel lets the first one beyond the table wait for 7 to 14 ms."""
     path = store.folder / "shelf.snap"
-    harness.make_snapshot(harness.guest("shelf", "24", "{port}"), path, "--level", "1", "--warmup", "0")
+    harness.make_snapshot(harness.guest("shelf", "64", "{port}"), path, "--level", "1", "--warmup", "0")
     store.deploy(path, "shelf")
     assert daemon.ask("shelf", "/").status == 200
     (pid,) = daemon.processes()["shelf v1"]
