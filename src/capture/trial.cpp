@@ -16,6 +16,7 @@ using namespace tinykvm;
 namespace {
 
 constexpr double kTrialSeconds = 3;
+constexpr unsigned kClient = 0; // WarmupRequest::wire()
 constexpr std::uint64_t kTrialLaterNs = 86'400'000'000'000;
 
 MachineEnv trial_env(MachineEnv env) {
@@ -49,7 +50,7 @@ bool Trial::answer() {
                 clone_.machine->reset();
                 clone_.machine->prepare();
             }
-            warm_up_once(clone_, options_, request);
+            warm_up_once(clone_, options_, request, kClient);
         }
         return true;
     } catch (const UserError&) {
@@ -60,7 +61,7 @@ bool Trial::answer() {
 bool Trial::answer(const WarmupRequest& request) {
     try {
         clone_.warm_statuses.clear();
-        warm_up_once(clone_, options_, request);
+        warm_up_once(clone_, options_, request, kClient);
         return true;
     } catch (const UserError&) {
         return false;
@@ -77,7 +78,7 @@ std::optional<std::uint64_t> Trial::cost_ns() {
             clone_.machine->reset();
             clone_.machine->prepare();
             try {
-                least = std::min(least, warm_up_once(clone_, options_, request));
+                least = std::min(least, warm_up_once(clone_, options_, request, kClient));
             } catch (const UserError&) {
                 return std::nullopt;
             }

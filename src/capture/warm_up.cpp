@@ -48,9 +48,9 @@ std::string how_it_ended(const Stop& stop) {
 
 } // namespace
 
-std::uint64_t warm_up_once(Booted& booted, const Options& options, const WarmupRequest& request) {
+std::uint64_t warm_up_once(Booted& booted, const Options& options, const WarmupRequest& request, unsigned client) {
     const std::uint64_t begin = thread_cpu_ns(); // CPU time, not wall time: other processes would distort it
-    const SyntheticReply reply = ask(*booted.machine, *booted.loop, request.wire(), options.limits);
+    const SyntheticReply reply = ask(*booted.machine, *booted.loop, request.wire(client), options.limits);
     const std::uint64_t took = thread_cpu_ns() - begin;
     booted.warm_statuses.push_back(reply.status());
     booted.warm_reply = reply.text;
@@ -75,6 +75,8 @@ std::uint64_t warm_up(Booted& booted, const Options& options, unsigned rounds, c
     for (std::uint64_t round = 0, sent = told.before; round < rounds; ++round) {
         std::uint64_t took = 0;
         booted.warm_statuses.clear();
+        // The last round is as in a trial, with which its replies are compared.
+        const auto client = static_cast<unsigned>((rounds - 1 - round) % kWarmupClients);
         for (const WarmupRequest& request : options.warmup_requests) {
             ++sent;
             if (told.all != 1)
@@ -84,7 +86,7 @@ std::uint64_t warm_up(Booted& booted, const Options& options, unsigned rounds, c
                                                             : fmt::format("request {}", sent),
                                      .done = sent,
                                      .all = told.all});
-            took += warm_up_once(booted, options, request);
+            took += warm_up_once(booted, options, request, client);
         }
         least = round == 0 ? took : std::min(least, took);
     }

@@ -16,8 +16,9 @@ struct WarmUpCount {
     std::uint64_t before = 0, all = 0;
 };
 std::uint64_t warm_up(Booted& booted, const Options& options, unsigned rounds, const WarmUpCount& told = {});
-// Sends one of them. Returns its CPU time in nanoseconds; its reply and status are in `booted`. Throws as warm_up().
-std::uint64_t warm_up_once(Booted& booted, const Options& options, const WarmupRequest& request);
+// Sends one of them, as client number `client` (WarmupRequest::wire). Returns its CPU time in nanoseconds; its reply
+// and status are in `booted`. Throws as warm_up().
+std::uint64_t warm_up_once(Booted& booted, const Options& options, const WarmupRequest& request, unsigned client);
 
 // Runs timers that must not be due in every invocation (run_out_timers). If the clock pauses, those of the next two
 // seconds: what they end is short-lived and would otherwise last for ever (Node keeps the text of the Date header for a

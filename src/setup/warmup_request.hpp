@@ -4,6 +4,11 @@
 
 namespace kvmserver {
 
+// Requests that name no headers are sent as by several clients, in turn. A compiler such as V8 specialises code for the
+// headers that it has seen, and throws it away at others: with one client in the warm-up, every invocation of another
+// one would. V8 stops specialising after four.
+constexpr unsigned kWarmupClients = 7;
+
 struct WarmupRequest {
     std::string method = "GET";
     std::string target = "/";
@@ -11,9 +16,10 @@ struct WarmupRequest {
     std::string body;
 
     std::string name() const { return method + " " + target; } // for messages
-    // As it is sent. Adds Host and User-Agent unless `fields` has them, the body's length, and the end of the
-    // connection.
-    std::string wire() const;
+    // As it is sent. Adds Host and User-Agent unless `fields` has them, the headers of client number `client` if
+    // `fields` is empty, the body's length, and the end of the connection. Client 0 is as the daemon, or `--http`,
+    // passes on the request of a command-line client.
+    std::string wire(unsigned client) const;
     bool operator==(const WarmupRequest&) const = default;
 };
 
