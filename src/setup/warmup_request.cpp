@@ -21,7 +21,7 @@ bool has_field(std::string_view lines, std::string_view name) {
 
 struct Client {
     bool accepts = false, chooses = false, navigates = false; // what it says about the reply, and as a browser
-    bool forwarded = false;                                   // by the daemon
+    bool forwarded = false;                                   // by the daemon, or another proxy
 };
 constexpr std::array<Client, kWarmupClients> kClients{{
     {.accepts = true, .forwarded = true}, // such as curl

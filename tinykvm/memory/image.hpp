@@ -16,13 +16,13 @@
 
 namespace tinykvm {
 
-// Loads frames of an image on first use while it is being restored. Thread-safe.
 enum class FramePresence {
     absent, // its bytes are not in the image yet
     hole,   // all zero: there was nothing to load
     loaded,
 };
 
+// Loads frames of an image on first use while it is being restored. Thread-safe.
 class ImageLoader {
 public:
     virtual ~ImageLoader() = default;
