@@ -27,8 +27,8 @@ using namespace tinykvm;
 
 namespace {
 
-constexpr int kDescriptors = 4096; // 32 KiB of kernel memory; enough for some 580 functions that are alive
-constexpr int kLookMs = 100;       // how soon a deploy by another process is noticed
+constexpr int kDescriptorsOfDaemon = 4096; // 32 KiB of kernel memory; enough for some 580 functions that are alive
+constexpr int kLookMs = 100;               // how soon a deploy by another process is noticed
 // Their sum, plus the pool's 5 s for its workers, must stay below TimeoutStopSec of the systemd unit (packaging).
 constexpr std::chrono::seconds kDrainPatience{30}, kLastPatience{3};
 
@@ -105,7 +105,7 @@ int serve(ServeOptions options) {
     if (!signals)
         throw_errno("signalfd");
     raise_open_files();
-    reserve_descriptors(kDescriptors);
+    reserve_descriptors(kDescriptorsOfDaemon);
     Inherited inherited = inherited_sockets();
     const auto beside = options.beside;
     UniqueFd listening = inherited.socket ? std::move(inherited.socket) : options.listen();

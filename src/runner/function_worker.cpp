@@ -54,7 +54,7 @@ constexpr int kArrivalMs = 120'000;
 
 // A snapshot of more pieces than this has so many copies of chunks, too, that 64 descriptors are not enough.
 constexpr std::size_t kFewPieces = 16;
-constexpr int kDescriptors = 512; // 4 KiB of kernel memory
+constexpr int kDescriptorsOfManyPieces = 512; // 4 KiB of kernel memory
 
 // What this process is to serve.
 struct Assignment {
@@ -103,7 +103,7 @@ std::optional<Assignment> receive_assignment(int control, const jail::Jail& jail
     if (!pieces)
         return std::nullopt;
     if (pieces->later || pieces->files.size() > kFewPieces)
-        reserve_descriptors(kDescriptors);
+        reserve_descriptors(kDescriptorsOfManyPieces);
     auto cache = protocol::receive(control, protocol::Wait::yes);
     if (!cache || cache->message.kind != protocol::Kind::cache)
         return std::nullopt;

@@ -18,7 +18,7 @@ using namespace tinykvm;
 
 namespace {
 
-constexpr int kDescriptors = 256; // copies of a snapshot's chunks are the most of them
+constexpr int kDescriptorsOfRun = 256; // copies of a snapshot's chunks are the most of them
 
 std::uint64_t pages_in(const SnapshotReader& reader) {
     std::uint64_t pages = 0;
@@ -32,7 +32,7 @@ std::uint64_t pages_in(const SnapshotReader& reader) {
 
 int run_snapshot(const Options& options) {
     const std::uint64_t begin = host_mono_ns();
-    reserve_descriptors(kDescriptors);
+    reserve_descriptors(kDescriptorsOfRun);
     const auto cache = std::make_shared<const FolderCache>(options.cache);
     std::optional<CacheOutside> outside; // first: what follows starts threads
     if (options.jail != jail::Mode::off && cache->usable())
