@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "src/daemon/cache_service.hpp"
@@ -62,6 +63,11 @@ FunctionProcess::FunctionProcess(const std::string& executable, jail::Mode mode,
     jail::Spawned spawned;
     if (parent)
         spawned = parent->fork({out.theirs.get(), err.theirs.get(), theirs.get(), group, ahead_bytes});
+    if (spawned.pid <= 0 && parent) { // TemplateProcess::fork() says why
+        out = Pipe();
+        err = Pipe();
+        std::tie(ours, theirs) = protocol::make_pair();
+    }
     if (spawned.pid <= 0) {
         jail::Program program = function_words(kFunctionProcess, mode, executable);
         program.words.push_back(std::to_string(ahead_bytes));

@@ -59,8 +59,7 @@ void TemplateProcess::end() {
     process_ = {};
 }
 
-// False if the template cannot be used.
-bool TemplateProcess::ask(const ForkWanted& wanted, jail::Spawned& spawned) {
+TemplateProcess::Asked TemplateProcess::ask(const ForkWanted& wanted, jail::Spawned& spawned) {
     protocol::Message message;
     message.kind = protocol::Kind::fork;
     message.state_bytes = wanted.ahead_bytes;
@@ -68,7 +67,7 @@ bool TemplateProcess::ask(const ForkWanted& wanted, jail::Spawned& spawned) {
     if (wanted.group >= 0)
         files.push_back(wanted.group);
     if (!protocol::send_files(control_.get(), message, files))
-        return false;
+        return Asked::never;
     pollfd answered{control_.get(), POLLIN, 0};
     int polled;
     do
@@ -76,19 +75,19 @@ bool TemplateProcess::ask(const ForkWanted& wanted, jail::Spawned& spawned) {
     while (polled < 0 && errno == EINTR);
     auto received = polled > 0 ? protocol::receive(control_.get(), protocol::Wait::no) : std::nullopt;
     if (!received || received->message.kind != protocol::Kind::fork)
-        return false;
+        return Asked::lost;
     const auto pid = static_cast<pid_t>(received->message.left);
     if (received->message.state_bytes != 0) { // it could not fork, or the child has ended again
         wait_for(pid);
-        return true;
+        return Asked::answered;
     }
     if (!received->fd) { // we have no descriptor left, and cannot look after the process without it
         ::kill(pid, SIGKILL);
         wait_for(pid);
-        return true;
+        return Asked::answered;
     }
     spawned = {pid, std::move(received->fd)};
-    return true;
+    return Asked::answered;
 }
 
 jail::Spawned TemplateProcess::fork(const ForkWanted& wanted) {
@@ -103,13 +102,14 @@ jail::Spawned TemplateProcess::fork(const ForkWanted& wanted) {
         for (int tries = 0; tries < 2; ++tries) {
             if (process_.pid <= 0)
                 start();
-            if (ask(wanted, spawned)) {
+            const Asked asked = ask(wanted, spawned);
+            if (asked == Asked::answered) {
                 ++forks_;
                 return spawned;
             }
             useless_ = forks_ == 0; // one that cannot even begin will not work later
             end();
-            if (useless_)
+            if (useless_ || asked == Asked::lost)
                 break;
         }
     } catch (const std::exception&) { // no descriptors or memory left

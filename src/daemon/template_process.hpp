@@ -20,14 +20,16 @@ class TemplateProcess {
 public:
     // Nothing is started before the first fork().
     explicit TemplateProcess(jail::Mode mode) : mode_(mode) {}
-    // A new process, a child of this one. Nothing if that fails: then it must be started in another way.
+    // A new process, a child of this one. Nothing if that fails: then it must be started in another way, with other
+    // descriptors. A template that ended in the middle may have left a process that has these, and reads from them.
     jail::Spawned fork(const ForkWanted& wanted);
     ~TemplateProcess();
 
 private:
     void start();
     void end();
-    bool ask(const ForkWanted& wanted, jail::Spawned& spawned);
+    enum class Asked { answered, never, lost }; // lost: it has the descriptors, and cannot be used any more
+    Asked ask(const ForkWanted& wanted, jail::Spawned& spawned);
 
     const jail::Mode mode_;
     std::mutex mutex_; // guards the following
