@@ -14,7 +14,6 @@
 #include <list>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -25,9 +24,9 @@
 #include "src/ceilings/claims.hpp"
 #include "src/jail/enter.hpp"
 #include "src/jail/spawn.hpp"
+#include "src/runner/assignment.hpp"
 #include "src/runner/cache_client.hpp"
 #include "src/runner/connections/channel_connections.hpp"
-#include "src/runner/daemon_messages.hpp"
 #include "src/runner/kept_machine.hpp"
 #include "src/runner/later_pieces.hpp"
 #include "src/runner/request_machine.hpp"
@@ -37,7 +36,6 @@
 #include "src/runner/storage_client.hpp"
 #include "src/setup/huge_pages.hpp"
 #include "src/setup/report.hpp"
-#include "tinykvm/base/descriptor_table.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
 #include "tinykvm/machine/runtime_files.hpp"
@@ -51,90 +49,6 @@ namespace {
 
 // How long a process that prepares for a machine from another daemon waits for its next part, or to be needed.
 constexpr int kArrivalMs = 120'000;
-
-// A snapshot of more pieces than this has so many copies of chunks, too, that 64 descriptors are not enough.
-constexpr std::size_t kFewPieces = 16;
-constexpr int kDescriptorsOfManyPieces = 512; // 4 KiB of kernel memory
-
-// What this process is to serve.
-struct Assignment {
-    std::string name;          // "hello v4", for messages
-    std::string after_restore; // path of the warm-up request after a restore, before all others; "": none
-    UniqueFd list;             // the list of the snapshot's pieces: byte_source.hpp
-    ReceivedPieces pieces;
-    UniqueFd values;                          // the body of that request
-    UniqueFd cache;                           // the socket to the daemon's cache: cache_client.hpp; may be empty
-    UniqueFd storage;                         // to the function's storage: storage_client.hpp; empty: it has none
-    std::vector<std::string> environment;     // "NAME=VALUE": added to the program's environment
-    std::vector<Ceilings> ceilings;           // limits on what it is granted
-    bool report_excess = false;               // report what its snapshot claims above its ceilings
-    bool kept = false;                        // one machine keeps its state
-    bool suspends = false;                    // and it may be saved
-    UniqueFd state;                           // then: where it was saved; may be empty
-    std::optional<std::uint64_t> state_bytes; // what there is of it
-    bool state_grows = false;                 // parts of it are still to come
-};
-
-// Returns nothing if the daemon closed the socket or only asked for the walls. Throws UserError.
-std::optional<Assignment> receive_assignment(int control, const jail::Jail& jail) {
-    UniqueFd files[5];
-    for (UniqueFd& file : files) {
-        auto received = protocol::receive(control, protocol::Wait::yes);
-        if (received && received->message.kind == protocol::Kind::walls) {
-            answer(control, jail::text_of(jail.missing()));
-            return std::nullopt;
-        }
-        if (!received || received->message.kind != protocol::Kind::assign || !received->fd)
-            return std::nullopt;
-        file = std::move(received->fd);
-    }
-    const std::string text = read_text(files[0].get(), "the assignment");
-    const auto middle = text.find('\n'), end = text.find('\n', middle + 1);
-    if (end == std::string::npos)
-        return std::nullopt;
-    const std::string_view rest = std::string_view(text).substr(end + 1);
-    std::string ceilings = read_text(files[4].get(), "the ceilings");
-    const bool report_excess = ceilings.starts_with(protocol::kReportExcess);
-    std::vector<std::string> environment;
-    const std::string variables = read_text(files[3].get(), "the environment");
-    for (std::size_t at = 0, nul; (nul = variables.find('\0', at)) != variables.npos; at = nul + 1)
-        environment.push_back(variables.substr(at, nul - at));
-    auto pieces = receive_pieces(control, text.substr(0, middle));
-    if (!pieces)
-        return std::nullopt;
-    if (pieces->later || pieces->files.size() > kFewPieces)
-        reserve_descriptors(kDescriptorsOfManyPieces);
-    auto cache = protocol::receive(control, protocol::Wait::yes);
-    if (!cache || cache->message.kind != protocol::Kind::cache)
-        return std::nullopt;
-    Assignment assignment;
-    if (cache->message.more_follows) {
-        auto storage = protocol::receive(control, protocol::Wait::yes);
-        if (!storage || storage->message.kind != protocol::Kind::storage || !storage->fd)
-            return std::nullopt;
-        assignment.storage = std::move(storage->fd);
-    }
-    assignment.name = text.substr(0, middle);
-    assignment.after_restore = text.substr(middle + 1, end - middle - 1);
-    assignment.list = std::move(files[1]);
-    assignment.pieces = *std::move(pieces);
-    assignment.values = std::move(files[2]);
-    assignment.cache = std::move(cache->fd);
-    assignment.environment = std::move(environment);
-    assignment.ceilings = ceilings_from_text(ceilings.substr(report_excess ? 1 : 0));
-    assignment.report_excess = report_excess;
-    assignment.suspends = rest == protocol::kSuspends;
-    assignment.kept = assignment.suspends || rest == protocol::kKept;
-    if (assignment.suspends) {
-        auto state = protocol::receive(control, protocol::Wait::yes);
-        if (!state || state->message.kind != protocol::Kind::state)
-            return std::nullopt;
-        assignment.state = std::move(state->fd);
-        assignment.state_grows = state->message.more_follows != 0;
-        assignment.state_bytes = state->message.state_bytes;
-    }
-    return assignment;
-}
 
 class FunctionWorker {
 public:
