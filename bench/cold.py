@@ -2,6 +2,7 @@
 """What a function's first request waits: a process finds its function, enters its jail, and restores its machine.
 
     bench/cold.py [--rounds 40] [--programs c-epoll node-http] [--also OTHER-KVMSERVER] [--options '--jail=off' ...]
+                  [--snapshot-options '--warmup auto']
 
 Each variant (this build and the other one, with each of the options) has a daemon of its own; the variants take turns,
 and each round asks another function, so that none has a process. Prints the median, the fastest and slowest
@@ -28,13 +29,13 @@ def free_port():
         return s.getsockname()[1]
 
 
-def snapshot(folder, name):
+def snapshot(folder, name, options):
     """The snapshot of a program of functions/."""
     program = next(p for p in json.loads((ROOT / "build/functions/programs.json").read_text()) if p["name"] == name)
     argv = [word.replace("{port}", str(free_port())) for word in program["argv"]]
     path = folder / f"{name}.snap"
     # What most functions may do: read the folder that they come from.
-    subprocess.run([KVMSERVER, "snapshot", f"--allow-read={program['cwd']}", "--allow-listen=127.0.0.1", "-o", path, *argv],
+    subprocess.run([KVMSERVER, "snapshot", f"--allow-read={program['cwd']}", "--allow-listen=127.0.0.1", *options, "-o", path, *argv],
                    check=True, cwd=program["cwd"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return path
 
@@ -75,11 +76,12 @@ def main():
     parser.add_argument("--programs", nargs="+", default=["c-epoll", "node-http"])
     parser.add_argument("--also", nargs="*", default=[], type=pathlib.Path)
     parser.add_argument("--options", nargs="*", default=[])
+    parser.add_argument("--snapshot-options", type=shlex.split, default=[], help="of the snapshot that all variants have")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kvmserver-cold-", dir="/var/tmp") as name:
         folder = pathlib.Path(name)
         for program in chosen.programs:
-            path = snapshot(folder, program)
+            path = snapshot(folder, program, chosen.snapshot_options)
             variants = []
             for binary in [KVMSERVER, *chosen.also]:
                 for options in ["", *chosen.options]:

@@ -63,12 +63,12 @@ FunctionProcess::FunctionProcess(const std::string& executable, jail::Mode mode,
     jail::Spawned spawned;
     if (parent)
         spawned = parent->fork({out.theirs.get(), err.theirs.get(), theirs.get(), group, ahead_bytes});
-    if (spawned.pid <= 0 && parent) { // TemplateProcess::fork() says why
-        out = Pipe();
-        err = Pipe();
-        std::tie(ours, theirs) = protocol::make_pair();
-    }
     if (spawned.pid <= 0) {
+        if (parent) { // TemplateProcess::fork() says why
+            out = Pipe();
+            err = Pipe();
+            std::tie(ours, theirs) = protocol::make_pair();
+        }
         jail::Program program = function_words(kFunctionProcess, mode, executable);
         program.words.push_back(std::to_string(ahead_bytes));
         program.words.insert(program.words.end(), more.begin(), more.end());

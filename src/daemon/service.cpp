@@ -21,7 +21,6 @@
 #include "src/common/clock.hpp"
 #include "src/common/random_hex.hpp"
 #include "src/daemon/hook_request.hpp"
-#include "src/daemon/request_traces.hpp"
 #include "src/daemon/sticky.hpp"
 #include "tinykvm/base/error.hpp"
 

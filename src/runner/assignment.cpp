@@ -4,20 +4,11 @@
 #include <utility>
 
 #include "src/protocol/worker_messages.hpp"
-#include "tinykvm/base/descriptor_table.hpp"
 #include "tinykvm/base/read.hpp"
 
 namespace kvmserver {
 
 using namespace tinykvm;
-
-namespace {
-
-// A snapshot of more pieces than this has so many copies of chunks, too, that 64 descriptors are not enough.
-constexpr std::size_t kFewPieces = 16;
-constexpr int kDescriptorsOfManyPieces = 512; // 4 KiB of kernel memory
-
-} // namespace
 
 std::optional<Assignment> receive_assignment(int control, const jail::Jail& jail) {
     UniqueFd files[5];
@@ -45,8 +36,6 @@ std::optional<Assignment> receive_assignment(int control, const jail::Jail& jail
     auto pieces = receive_pieces(control, text.substr(0, middle));
     if (!pieces)
         return std::nullopt;
-    if (pieces->later || pieces->files.size() > kFewPieces)
-        reserve_descriptors(kDescriptorsOfManyPieces);
     auto cache = protocol::receive(control, protocol::Wait::yes);
     if (!cache || cache->message.kind != protocol::Kind::cache)
         return std::nullopt;

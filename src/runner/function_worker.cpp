@@ -36,6 +36,7 @@
 #include "src/runner/storage_client.hpp"
 #include "src/setup/huge_pages.hpp"
 #include "src/setup/report.hpp"
+#include "tinykvm/base/descriptor_table.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
 #include "tinykvm/machine/runtime_files.hpp"
@@ -49,6 +50,10 @@ namespace {
 
 // How long a process that prepares for a machine from another daemon waits for its next part, or to be needed.
 constexpr int kArrivalMs = 120'000;
+
+// A snapshot of more pieces than this has so many copies of chunks, too, that 64 descriptors are not enough.
+constexpr std::size_t kFewPieces = 16;
+constexpr int kDescriptorsOfManyPieces = 512; // 4 KiB of kernel memory
 
 class FunctionWorker {
 public:
@@ -419,6 +424,8 @@ int run_function(FunctionOptions options) {
     auto assignment = receive_assignment(options.control.get(), jail);
     if (!assignment)
         return 0;
+    if (assignment->pieces.later || assignment->pieces.files.size() > kFewPieces)
+        reserve_descriptors(kDescriptorsOfManyPieces); // there are no threads yet
     StopSignal::instance();
     options.on_name(assignment->name);
     if (!ahead.setup) // the jail has no /dev/kvm to try again

@@ -5,8 +5,8 @@
 namespace kvmserver {
 
 // Requests that name no headers are sent as by several clients, in turn. A compiler such as V8 specialises code for the
-// headers that it has seen, and throws it away at others: with one client in the warm-up, every invocation of another
-// one would. V8 stops specialising after four.
+// headers that it has seen, and throws it away at others. After a warm-up by one client only, that would happen in
+// every invocation by another one. V8 stops specialising after four.
 constexpr unsigned kWarmupClients = 7;
 
 struct WarmupRequest {
