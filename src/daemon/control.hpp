@@ -94,6 +94,7 @@ struct Checkpoint {
 };
 
 class Measurements;     // measurements.hpp
+class PassedTrials;     // passed_trials.hpp
 struct PreparedMachine; // prepared_machine.hpp
 
 class Control {
@@ -154,6 +155,7 @@ public:
     virtual void refresh() = 0;
     // A process for the trial of a version, ready for any; null: it has none to give. Throws HostError.
     virtual std::unique_ptr<FunctionProcess> take_spare() = 0;
+    virtual PassedTrials& passed_trials() = 0;
     // Whether functions of all tenants share copies of unpacked pages.
     virtual bool shares_across_tenants() const = 0;
     // Ends such a process. Returns at once: what it has in memory is given back behind.

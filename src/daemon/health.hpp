@@ -41,7 +41,8 @@ struct Candidate {
 };
 
 // Restores a machine from the snapshot in the store, in a process as functions have it and with the values that the
-// function would have. Throws Unhealthy.
+// function would have. If the program has nothing to do in that, a trial of the daemon that was the same and that was
+// passed a short time ago counts (PassedTrials). Throws Unhealthy.
 void require_health(store::Store& store, const Candidate& candidate);
 
 } // namespace kvmserver::daemon

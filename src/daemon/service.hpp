@@ -73,6 +73,7 @@ public:
     void tick();
     void claim(const std::string& function, const std::vector<ListenAddress>& addresses, bool keep) override;
     std::unique_ptr<FunctionProcess> take_spare() override { return pool_.processes().take_spare(); }
+    PassedTrials& passed_trials() override { return pool_.passed_trials(); }
     bool shares_across_tenants() const override { return options_.share_across_tenants; }
     void discard(std::unique_ptr<FunctionProcess> process) override { pool_.processes().discard(std::move(process)); }
     void superseded(const Digest& snapshot) override { recompressor_.superseded(snapshot); }

@@ -29,6 +29,7 @@
 #include "src/daemon/forwarder.hpp"
 #include "src/daemon/memory_watch.hpp"
 #include "src/daemon/output_source.hpp"
+#include "src/daemon/passed_trials.hpp"
 #include "src/daemon/process_manager.hpp"
 #include "src/daemon/request.hpp"
 #include "src/protocol/worker_messages.hpp"
@@ -136,6 +137,7 @@ public:
 
     std::vector<VersionLive> live() const; // versions that have a worker or requests
     ProcessManager& processes() { return manager_; }
+    PassedTrials& passed_trials() { return passed_trials_; }
     struct Sums {
         std::uint64_t processes = 0, machines = 0;
         std::uint64_t given_back = 0; // machines that were ended because memory was short
@@ -264,6 +266,7 @@ private:
     const std::function<void(Request&)> finished_;
     const std::function<void(const std::string&)> report_;
     const MemoryWatch memory_;
+    PassedTrials passed_trials_;
     tinykvm::UniqueFd epoll_, wake_;
 
     mutable std::mutex mutex_; // guards all that follows, and the members of FunctionVersion and Request that say so

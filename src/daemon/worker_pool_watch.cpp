@@ -206,6 +206,7 @@ void WorkerPool::start_failed(request::WorkerId id, const ProcessManager::NotSta
     FunctionVersion& version = *found->second;
     version.last_failure_ = std::make_unique<const std::string>(failed.why);
     version.chunks_away_ = failed.chunks_away;
+    passed_trials_.forget(next_snapshot(version));
     note(version, fmt::format("cannot be restored: {}", failed.why), after);
     schedule([&](Time now, Actions& out) { scheduler_.start_failed(id, now, out); }, after);
     starting_.erase(found);
@@ -342,8 +343,10 @@ void WorkerPool::on_exit(const Worker& worker, Afterwards& after) {
         version.last_failure_ =
             std::make_unique<const std::string>(worker->last_words.empty() ? "it " + how : worker->last_words);
         note(version, fmt::format("its process {}", how), after);
-        if (!worker->ready)
+        if (!worker->ready) {
+            passed_trials_.forget(worker->snapshot->digest());
             note(version, fmt::format("cannot be restored: {}", *version.last_failure_), after);
+        }
     }
     remove(worker, as_wanted, after);
 }

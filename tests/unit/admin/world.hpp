@@ -7,6 +7,7 @@
 #include "src/admin/api.hpp"
 #include "src/daemon/control.hpp"
 #include "src/daemon/measurements.hpp"
+#include "src/daemon/passed_trials.hpp"
 #include "tests/unit/store/samples.hpp"
 
 namespace kvmserver::admin::test {
@@ -41,6 +42,7 @@ public:
     unsigned states(const std::string&, std::uint64_t) override { return 0; }
     void claim(const std::string&, const std::vector<ListenAddress>&, bool) override {}
     std::unique_ptr<daemon::FunctionProcess> take_spare() override { return nullptr; }
+    daemon::PassedTrials& passed_trials() override { return passed_trials_; }
     bool shares_across_tenants() const override { return false; }
     void discard(std::unique_ptr<daemon::FunctionProcess>) override {}
     void refresh() override;
@@ -53,6 +55,7 @@ public:
 private:
     store::Store& store_;
     daemon::LogStore logs_{""};
+    daemon::PassedTrials passed_trials_;
     daemon::Measurements measurements_{store_.shared_folder(), [] { return daemon::MetricsSnapshot{}; },
                                        [](const std::string&) {}};
 };

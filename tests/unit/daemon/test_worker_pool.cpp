@@ -171,6 +171,22 @@ TEST_CASE("a request whose worker dies is told so, and one that had its reply ke
     }
 }
 
+TEST_CASE("after a start that failed, the snapshot's trials are made again") {
+    Functions functions(0);
+    const kvmserver::Digest snapshot = functions.hold.digest(), trial = PassedTrials::name(snapshot, {"A=1"});
+    functions.pool.passed_trials().note(trial, snapshot);
+    const auto version = functions.add(1);
+    const auto asker = functions.ask(version);
+    const auto worker = functions.workers.assigned(60'000);
+    REQUIRE(worker);
+    CHECK(functions.pool.passed_trials().has(trial));
+    const std::uint8_t status = 1;
+    worker->act_with(Act::exit, 0, status);
+    REQUIRE(asker->answered(kLong));
+    REQUIRE(asker->problem());
+    CHECK(!functions.pool.passed_trials().has(trial));
+}
+
 TEST_CASE("a request that nobody waits for any longer leaves the queue") {
     Functions functions(0);
     const auto version = functions.add(1);
