@@ -408,8 +408,9 @@ int run_function(FunctionOptions options) {
     std::exception_ptr failed;
     try {
         ahead.setup = begin_restored();
-        ahead.setup->probing.wait(); // there must be no threads when the jail is entered
-        (void)can_scan_pages();      // opens this process's page map while it still can
+        if (ahead.setup->probing.valid())
+            ahead.setup->probing.wait(); // there must be no threads when the jail is entered
+        (void)can_scan_pages();          // opens this process's page map while it still can
         if (options.ahead_bytes != 0)
             ahead.memory = ImageMemory::prepare(options.ahead_bytes);
     } catch (const std::exception&) { // reported later, for the function that is then to be served

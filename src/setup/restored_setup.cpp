@@ -15,7 +15,8 @@ using namespace tinykvm;
 std::unique_ptr<Setup> begin_restored() {
     // NOLINTNEXTLINE(modernize-make-unique): an aggregate that cannot be moved
     auto setup = std::unique_ptr<Setup>(new Setup{kvm::Kvm::open(), nullptr, {}, {}, nullptr, {}, {}});
-    setup->probing = std::async(std::launch::async, [&kvm = setup->kvm] { kvm::host_kind(kvm); });
+    if (!kvm::host_kind_is_known())
+        setup->probing = std::async(std::launch::async, [&kvm = setup->kvm] { kvm::host_kind(kvm); });
     setup->pool.fill(setup->kvm, 1);
     return setup;
 }

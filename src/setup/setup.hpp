@@ -17,12 +17,14 @@ struct Setup {
     tinykvm::ProgramSpec program;
     std::unique_ptr<Listeners> listeners;
     tinykvm::kvm::VmPool pool;
-    std::future<void> probing; // probes the host's kind, which takes milliseconds; destroyed first, which waits for it
+    // Probes the host's kind, which takes milliseconds; not valid() if that is known. Destroyed first, which waits.
+    std::future<void> probing;
 };
 
 // Set-up for a program (run, snapshot).
 std::unique_ptr<Setup> set_up_program(const Options& options);
-// The part that does not depend on the snapshot: opens KVM, probes its kind on another thread, and creates a VM.
+// The part that does not depend on the snapshot: opens KVM, probes its kind on another thread if it is
+// not known, and creates a VM.
 std::unique_ptr<Setup> begin_restored();
 // Completes `begun` for a restored machine, with the snapshot's program, permissions and limits, overridden by the
 // user's options.

@@ -71,7 +71,7 @@ def test_both_ends_see_the_same_addresses(both, port) -> None:
     assert where == f"{who} {STORE_PORT}" and int(who) >= 32768
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 @pytest.mark.parametrize("how", ["leave;add 1;exit", "leave;add 1;again;exit"])
 def test_a_request_that_dies_is_a_client_that_has_gone(both, port, how) -> None:
     ask(port, how)

@@ -10,6 +10,7 @@ from harness import RUN_E, kvmserver, wait_until
 SLOWER = 1 if harness.SLOWNESS == 1 else 3  # what a request or a boot costs in an emulated host may take a second of CPU time
 LIMIT = 1.0 * SLOWER  # of --max-request-time
 IN_HTTP, IN_CONNECTIONS = ["--http"], []
+BOTH = [pytest.param(IN_HTTP, marks=pytest.mark.emulated), pytest.param(IN_CONNECTIONS, marks=pytest.mark.emulated(nightly=True))]
 
 
 @contextlib.contextmanager
@@ -37,8 +38,7 @@ def all_until_reset(server: harness.Server, path: str) -> bytes:
     return reply
 
 
-@pytest.mark.emulated
-@pytest.mark.parametrize("mode", [IN_HTTP, IN_CONNECTIONS], ids=["http", "connections"])
+@pytest.mark.parametrize("mode", BOTH, ids=["http", "connections"])
 @pytest.mark.parametrize("path", ["/sleep/{}", "/drip/{}"])
 def test_sleep_is_no_endless_request(mode: list[str], path: str) -> None:
     with patient(*mode) as server:
@@ -48,7 +48,7 @@ def test_sleep_is_no_endless_request(mode: list[str], path: str) -> None:
         assert server.stop().status == 0
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 @pytest.mark.parametrize("mode", [IN_HTTP, IN_CONNECTIONS], ids=["http", "connections"])
 @pytest.mark.parametrize(("path", "why"), [("/never", "waited for nothing that could come"), ("/spin", "it computed")])
 def test_what_makes_no_progress_ends(mode: list[str], path: str, why: str) -> None:
@@ -64,7 +64,7 @@ def test_what_makes_no_progress_ends(mode: list[str], path: str, why: str) -> No
         assert server.stop().status == 0
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 @pytest.mark.parametrize("path", ["/sleep/60000", "/ticks", "/drip/60000"])
 def test_a_request_as_a_whole_has_a_limit(path: str) -> None:
     with patient("--http", "--max-request-total", f"{2 * SLOWER}") as server:
@@ -76,8 +76,7 @@ def test_a_request_as_a_whole_has_a_limit(path: str) -> None:
         assert ask(server, "/")[0].endswith(b"fine..")
 
 
-@pytest.mark.emulated
-@pytest.mark.parametrize("mode", [IN_HTTP, IN_CONNECTIONS], ids=["http", "connections"])
+@pytest.mark.parametrize("mode", BOTH, ids=["http", "connections"])
 def test_what_uses_too_much_cpu_time_ends_though_bytes_move(mode: list[str]) -> None:
     with patient(*mode, "--max-request-time", "60", "--max-request-cpu", str(0.5 * SLOWER)) as server:
         reply, _ = ask(server, "/spin")
@@ -92,7 +91,7 @@ def test_what_uses_too_much_cpu_time_ends_though_bytes_move(mode: list[str]) -> 
         assert server.stop().status == 0
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_each_request_of_a_connection_has_the_cpu_time_anew() -> None:
     with patient("--max-request-cpu", f"{SLOWER}") as server, server.client() as client:
         for _ in range(3):

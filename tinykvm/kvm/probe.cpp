@@ -148,15 +148,24 @@ HostKind probe(std::optional<TinyMachine>& made, const Kvm& kvm) {
     return kind;
 }
 
+// Not std::call_once: an exception would cross glibc's pthread_once(), which the C++ runtime linked into us cannot
+// unwind.
+struct KnownKind {
+    std::mutex mutex;
+    std::optional<HostKind> kind; // guarded by mutex
+};
+
+KnownKind& known_kind() {
+    static KnownKind known;
+    return known;
+}
+
 } // namespace
 
 const HostKind& host_kind(const Kvm& kvm) {
-    // Not std::call_once: an exception would cross glibc's pthread_once(), which the C++ runtime linked into us cannot
-    // unwind.
-    static std::mutex mutex;
-    static std::optional<HostKind> kind;
     std::optional<TinyMachine> machine; // destroyed after the lock is released, because that takes a millisecond
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(known_kind().mutex);
+    std::optional<HostKind>& kind = known_kind().kind;
     if (kind)
         return *kind;
     try {
@@ -170,6 +179,11 @@ const HostKind& host_kind(const Kvm& kvm) {
                                     error.what()));
     }
     return *kind;
+}
+
+bool host_kind_is_known() {
+    const std::lock_guard lock(known_kind().mutex);
+    return known_kind().kind.has_value();
 }
 
 } // namespace tinykvm::kvm

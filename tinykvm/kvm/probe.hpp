@@ -27,5 +27,7 @@ struct HostKind {
 // Runs the probe on the first call, and again if that threw. Thread-safe. Throws UserError(no_kvm), which names what
 // KVM refuses, when the tiny machine does not work, and HostError when the host is short of memory or descriptors.
 const HostKind& host_kind(const Kvm& kvm);
+// Whether host_kind() returns without running the probe: a process that is forked from one that has, knows it, too.
+bool host_kind_is_known();
 
 } // namespace tinykvm::kvm

@@ -10,6 +10,7 @@
 #include "src/cli/processes/inner_process.hpp"
 #include "src/daemon/function_template.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/kvm/probe.hpp"
 
 namespace kvmserver::cli {
 
@@ -19,6 +20,14 @@ void write_over(std::span<char> memory, const std::string& text, char rest) {
     std::ranges::fill(memory, rest);
     std::ranges::copy_n(text.begin(), static_cast<std::ptrdiff_t>(std::min(text.size(), memory.size())),
                         memory.begin());
+}
+
+// What all processes that are forked from this one then know: one VM less for each to make and to destroy.
+void probe_host() {
+    try {
+        tinykvm::kvm::host_kind(tinykvm::kvm::Kvm::open());
+    } catch (const std::exception&) { // each of them tries it again, and says what is wrong
+    }
 }
 
 } // namespace
@@ -52,6 +61,7 @@ int function_template(const std::vector<std::string>& words, std::span<char> fir
             throw tinykvm::UserError(tinykvm::ExitCode::usage,
                                      std::string(daemon::kFunctionTemplate) + " is for `kvmserver serve` to use");
         tinykvm::UniqueFd control = inherited(words[2]);
+        probe_host();
         forked = daemon::fork_functions(control.get(), *mode);
         if (forked)
             (void)control.release(); // it is the forked process's own now

@@ -12,9 +12,7 @@ using namespace kvmserver::daemon;
 
 namespace {
 
-Digest snapshot(const std::string& name) {
-    return sha256(name);
-}
+Digest snapshot(const std::string& name) { return sha256(name); }
 
 } // namespace
 
