@@ -5,6 +5,7 @@
 #include <atomic>
 #include <thread>
 
+#include "tests/amount.hpp"
 #include "tests/unit/linux/world.hpp"
 
 using namespace tinykvm;
@@ -20,7 +21,7 @@ std::string first_bytes(const OpenedPath& opened) {
     return std::string(buffer, n > 0 ? static_cast<std::size_t>(n) : 0);
 }
 
-// Runs `swap` over and over in another thread while `probe` runs kOpens times in this one.
+// Runs `swap` over and over in another thread while `probe` runs kOpens times in this one, or a part of that.
 template <class Swap, class Probe>
 void race(Swap swap, Probe probe) {
     std::atomic<bool> stop = false; // Catch2's macros are for one thread only: `swap` has none
@@ -33,7 +34,7 @@ void race(Swap swap, Probe probe) {
     });
     while (swaps == 0)
         std::this_thread::yield();
-    for (int n = 0; n < kOpens; ++n)
+    for (int n = 0; n < kvmserver::test::amount(kOpens); ++n)
         probe();
     stop = true;
     other.join();

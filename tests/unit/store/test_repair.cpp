@@ -9,6 +9,7 @@
 #include "src/store/files/record.hpp"
 #include "src/store/functions/tokens.hpp"
 #include "src/store/snapshots/chunk_files.hpp"
+#include "tests/amount.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/store/samples.hpp"
 
@@ -325,8 +326,12 @@ TEST_CASE("hostile records are lines, never crashes") {
                                     R"(","size":18446744073709551615,"created":0,"pieces":[[")" + std::string(64, '0') +
                                     R"(",9223372036854775807],[")" + std::string(64, '0') +
                                     R"(",9223372036854775807]]})")};
+    const auto [first, step] = kvmserver::test::some_places();
+    std::size_t place = 0;
     for (std::size_t file = 0; file < records(folder / "good").size(); ++file)
         for (std::size_t how = 0; how < contents.size() + 4; ++how) {
+            if (++place % static_cast<std::size_t>(step) != static_cast<std::size_t>(first % step))
+                continue;
             fs::remove_all(path);
             fs::copy(folder / "good", path, fs::copy_options::recursive);
             const fs::path victim = records(path)[file];
