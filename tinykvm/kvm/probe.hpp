@@ -1,4 +1,5 @@
-// Finds out what kind of KVM host this is, by running a tiny machine once per process (docs/HOSTS.md).
+// Finds out what kind of KVM host this is, by running a tiny machine (docs/HOSTS.md): once per process, or once in the
+// process that others are forked from.
 #pragma once
 #include <string>
 
