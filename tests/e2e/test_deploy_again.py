@@ -85,6 +85,23 @@ def test_a_file_that_is_stored_is_read_once_and_nothing_of_it_is_written(store, 
     assert store("verify").status == 0
 
 
+def test_what_was_tried_just_now_is_not_tried_again(store, serve, snap) -> None:
+    daemon = serve()
+
+    def takes_a_process() -> bool:
+        harness.wait_until(lambda: len(daemon.spares()) == 2, "both spare processes are there")
+        before = sorted(daemon.spares())
+        store.deploy(snap, "two")
+        return sorted(daemon.spares()) != before
+
+    store.deploy(snap, "one")
+    assert not takes_a_process()
+    store.ok("env", "set", "two", "A=1")
+    assert takes_a_process()  # with other values it may fail
+    assert not takes_a_process()
+    assert daemon.text("two", "/") != ""
+
+
 def test_a_version_does_not_go_live_when_its_chunks_were_altered(store, snap) -> None:
     with contextlib.closing(Daemon(store)):
         for _ in range(2):
