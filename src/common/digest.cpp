@@ -4,6 +4,7 @@
 // deprecated only in favour of EVP.
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include <openssl/sha.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <vector>
@@ -47,8 +48,12 @@ Digest sha256(std::span<const std::byte> bytes) {
 Digest sha256(std::string_view text) { return sha256(std::as_bytes(std::span(text))); }
 
 Digest sha256_of_file(int fd, const std::string& what) {
+    constexpr std::int64_t kSmallest = 4096, kLargest = 256 << 10;
+    struct stat info {};
+    if (::fstat(fd, &info) != 0)
+        tinykvm::throw_errno("stat " + what);
     Sha256 sum;
-    tinykvm::IoBuffer buffer(256 << 10);
+    tinykvm::IoBuffer buffer(static_cast<std::size_t>(std::clamp<std::int64_t>(info.st_size + 1, kSmallest, kLargest)));
     for (std::uint64_t offset = 0;; offset += buffer.size()) {
         const auto count = tinykvm::read_at(fd, offset, buffer);
         if (!count)

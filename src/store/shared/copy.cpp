@@ -216,14 +216,7 @@ bool try_copy_function(Store& store, const SharedEntry& entry, const SharedFunct
 }
 
 void copy_function(Store& store, const SharedEntry& entry) {
-    SharedFunction function;
-    try {
-        function = shared_function_from_text(entry.value);
-    } catch (const RecordError& error) {
-        senseless(store, entry.key, error.what());
-    }
-    if (shared_key(function.record.name) != entry.key)
-        senseless(store, entry.key, "it is of another function");
+    const SharedFunction function = function_of(store, entry);
     constexpr int kTries = 10; // gc may run at the same time
     for (int i = 0; i < kTries; ++i)
         if (try_copy_function(store, entry, function))
@@ -255,12 +248,7 @@ void put_tokens(Database& database, std::vector<TokenRow>& tokens) {
 }
 
 void copy_settings(Store& store, const SharedEntry& entry) {
-    Settings settings;
-    try {
-        settings = settings_from_record(entry.value);
-    } catch (const RecordError& error) {
-        senseless(store, entry.key, error.what());
-    }
+    Settings settings = settings_of(store, entry);
     CopyChange change(store, "");
     Database& database = change.database();
     if (is_older(database, entry.key, entry.revision))
@@ -278,6 +266,26 @@ void copy_settings(Store& store, const SharedEntry& entry) {
 }
 
 } // namespace
+
+SharedFunction function_of(const Store& store, const SharedEntry& entry) {
+    SharedFunction function;
+    try {
+        function = shared_function_from_text(entry.value);
+    } catch (const RecordError& error) {
+        senseless(store, entry.key, error.what());
+    }
+    if (shared_key(function.record.name) != entry.key)
+        senseless(store, entry.key, "it is of another function");
+    return function;
+}
+
+Settings settings_of(const Store& store, const SharedEntry& entry) {
+    try {
+        return settings_from_record(entry.value);
+    } catch (const RecordError& error) {
+        senseless(store, entry.key, error.what());
+    }
+}
 
 void copy_entry(Store& store, const SharedEntry& entry) {
     if (entry.key.starts_with(kSharedFunctions))

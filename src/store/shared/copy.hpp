@@ -5,10 +5,16 @@
 #include <string>
 #include <vector>
 
+#include "src/store/functions/settings_record.hpp"
+#include "src/store/shared/documents.hpp"
 #include "src/store/shared/shared_index.hpp"
 #include "src/store/store.hpp"
 
 namespace kvmserver::store {
+
+// What the entry says; a UserError names it if it makes no sense.
+SharedFunction function_of(const Store& store, const SharedEntry& entry);
+Settings settings_of(const Store& store, const SharedEntry& entry);
 
 // Does nothing if the store has this state or a newer one. Routes and keys that this version does not know are left
 // out.

@@ -53,7 +53,7 @@ void share_function(Store& store, const std::string& name) {
     std::vector<Route> routes_before;
     if (const auto there = store.shared()->get(shared_key(name))) {
         const FunctionRecord here = load_function(*store.index(), id);
-        const FunctionRecord theirs = shared_function_from_text(there->value).record;
+        const FunctionRecord theirs = function_of(store, *there).record;
         if (theirs.tag != here.tag)
             throw Conflict(
                 fmt::format("function {} is in this store and another one of this name in the cluster: delete "
@@ -93,7 +93,7 @@ std::uint64_t share_all(Store& store) {
     if (here == Settings{})
         return names.size();
     if (const auto there = store.shared()->get(kSharedSettings)) {
-        if (same_apart_from_ids(here, settings_from_record(there->value)))
+        if (same_apart_from_ids(here, settings_of(store, *there)))
             return names.size(); // the follower copies them
         throw Conflict("this store and the cluster both have tokens, secrets of all functions, or certificates: remove "
                        "those of this store before its daemon joins");

@@ -282,6 +282,23 @@ TEST_CASE("a store brings what it has, once") {
     CHECK(Tokens(pair.one).list().size() == 1);
 }
 
+TEST_CASE("a store does not join where its function's entry makes no sense: the entry is named") {
+    Pair pair;
+    {
+        Store alone(pair.folder / "alone");
+        deploy(alone, "hello", 1);
+        Tokens(alone).create("ci", kScopeRead);
+    }
+    Store joining(pair.folder / "alone", pair.options());
+    for (const std::string key : {"functions/hello", "settings"}) {
+        const SharedChange garbage{key, "{"};
+        REQUIRE(pair.index->change({}, {&garbage, 1}));
+        CHECK_THROWS_WITH(share_all(joining), Catch::Contains(key + ": ") && Catch::Contains("deploy it again"));
+        const SharedChange gone{key, std::nullopt};
+        REQUIRE(pair.index->change({}, {&gone, 1}));
+    }
+}
+
 TEST_CASE("an index that went back to an older state removes nothing, and the newest state stays") {
     Pair pair;
     deploy(pair.one, "hello", 1, {"a.example.com"});
