@@ -41,9 +41,9 @@ guest_kernel_sources() { git ls-files 'tinykvm/guest/*.cpp' | grep -v '/embed\.c
 vdso_source=tinykvm/elf/vdso/guest.cpp
 host_sources() { git ls-files 'src/*.cpp' 'tinykvm/*.cpp' | grep -vxF -e "$vdso_source" -f <(guest_kernel_sources); }
 
-# What the working tree changed, then the last 30 commits, the newest first.
+# What the working tree changed, then the last 15 commits, the newest first.
 recently_changed() {
-    { git diff --name-only HEAD && git log -30 --format= --name-only; } | awk '!seen[$0]++' | grep -xFf <(host_sources)
+    { git diff --name-only HEAD && git log -15 --format= --name-only; } | awk '!seen[$0]++' | grep -xFf <(host_sources)
 }
 
 tidy_each() {  # BUILD [--checks=…] FILE…
@@ -58,7 +58,7 @@ tidy_each() {  # BUILD [--checks=…] FILE…
 
 # A file that is in no target of this build is compiled like the one whose name is the most like its own.
 clang_tidy() {
-    local build=${KVMSERVER_BUILD:-build} most=14 host=() rest=() guest=() status=0
+    local build=${KVMSERVER_BUILD:-build} most=10 host=() rest=() guest=() status=0
     needs clang-tidy clang-tidy || return 0
     if [[ ! -e $build/compile_commands.json || ! -e $build/tinykvm/guest/compile_flags.txt ]]; then
         echo "       $build has no compile_commands.json, or an old one: scripts/setup.sh --tests && scripts/build.sh"

@@ -87,7 +87,7 @@ def test_exits_before_it_listens(folder) -> None:
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 @pytest.mark.parametrize(
     ("how", "status", "parts"),
     [

@@ -34,6 +34,7 @@ def app(folder, program):
     return write
 
 
+@pytest.mark.nightly
 def test_both_snapshots_of_a_deploy_have_had_it_once(store, serve, app) -> None:
     daemon = serve()
     with subprocess.Popen([str(harness.KVMSERVER), "deploy", str(app()), "-q", "--store", str(store.path)],

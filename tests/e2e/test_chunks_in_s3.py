@@ -134,6 +134,7 @@ def waiting(store) -> int:
         return sum(one["queued"] for one in admin.Reply(connection.getresponse()).json["live"])
 
 
+@pytest.mark.nightly
 def test_while_the_service_hangs(store, s3, start, snapshot, snapshots, program) -> None:
     """It accepts connections and answers nothing: who needs it is told so in time, and nobody else waits."""
     daemon = start("--idle", "60")

@@ -22,9 +22,8 @@ def check_all_agree(times: dict[str, float]) -> None:
     assert 0.2 <= times["waited"] < 2 * SLOWNESS, times
 
 
-@pytest.mark.parametrize(
-    "mode", [pytest.param(RUN_E, marks=pytest.mark.emulated(nightly=True)), pytest.param(SNAPRUN_E, marks=pytest.mark.emulated)], ids=str
-)
+@pytest.mark.emulated(nightly=True)
+@pytest.mark.parametrize("mode", [RUN_E, SNAPRUN_E], ids=str)
 def test_the_monotonic_clock_of_each_request_begins_at_the_image(start, mode) -> None:
     server = start({**guest("clocks", "{port}", str(LATER)), "name": f"clocks-{mode.name}"}, mode, "--check-reset")
     time.sleep(PAUSE)

@@ -35,6 +35,7 @@ def test_a_member_that_is_away(cluster, etcd, snapshot) -> None:
     assert {one.status("hello"), other.status("hello")} == {200}
 
 
+@pytest.mark.nightly
 def test_a_member_that_hangs(cluster, etcd, snapshot) -> None:
     one, other = cluster.node().start(), cluster.node().start()
     one.store.deploy(snapshot, "hello")
@@ -47,6 +48,7 @@ def test_a_member_that_hangs(cluster, etcd, snapshot) -> None:
         change(one, other, f"again{turn}")
 
 
+@pytest.mark.nightly
 def test_most_members_are_away(cluster, etcd, snapshot) -> None:
     one, other = cluster.node().start(), cluster.node().start()
     one.store.deploy(snapshot, "hello")

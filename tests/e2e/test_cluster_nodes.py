@@ -130,6 +130,7 @@ def test_replies_are_as_described(cluster, named) -> None:
     cluster.etcd.start()
 
 
+@pytest.mark.nightly
 def test_a_load_balancer_leaves_a_drained_node_out(cluster, named, folder, snapshot) -> None:
     for name in ("a", "b", "c", "d"):
         named[0].store.deploy(snapshot, name)

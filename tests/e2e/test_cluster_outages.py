@@ -136,6 +136,7 @@ def deployed_later(node: Node, file: pathlib.Path, name: str) -> None:
     node.becomes(lambda: node.store("deploy", file, "--name", name).status == 0, "it is deployed")
 
 
+@pytest.mark.nightly
 def test_a_node_that_starts_while_the_bucket_hangs(cluster, snapshots, program) -> None:
     one, other = cluster.node().start(), cluster.node().start()
     one.store.deploy(snapshots.of(program("c-epoll")), "hello")
@@ -151,6 +152,7 @@ def test_a_node_that_starts_while_the_bucket_hangs(cluster, snapshots, program) 
     other.serves("new")
 
 
+@pytest.mark.nightly
 def test_changes_while_the_bucket_hangs(cluster, snapshots, program) -> None:
     """What needs no bucket is changed, and is known to all soon; the rest is refused in time, and follows later."""
     one, other = cluster.node().start(), cluster.node().start()

@@ -115,6 +115,7 @@ def test_cold_starts_find_their_snapshot_while_it_is_replaced(store, serve, larg
     assert starts > 30
 
 
+@pytest.mark.nightly
 def test_a_daemon_that_is_killed_meanwhile_loses_nothing(store, large) -> None:
     daemon = Daemon(store)
     with contextlib.closing(daemon):

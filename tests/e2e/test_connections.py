@@ -139,7 +139,9 @@ def tcp(port: int) -> str:
         return client.makefile("rb").read().decode()
 
 
-@pytest.mark.parametrize("how", ["run", "run -e", "run -e -t 2 --check-reset", "snaprun -e", "snaprun"])
+@pytest.mark.parametrize(
+    "how", ["run", pytest.param("run -e", marks=pytest.mark.nightly), "run -e -t 2 --check-reset", "snaprun -e", "snaprun"]
+)
 def test_datagrams_are_answered(how, tmp_path) -> None:
     port = harness.free_port()
     rights, argv = "--allow-net", [str(harness.GUESTS / "datagrams"), str(port)]

@@ -43,6 +43,7 @@ def test_strict_unique_refuses(folder) -> None:
     assert told.status == 0 and "every request to / answers" in told.err, told
 
 
+@pytest.mark.nightly
 def test_strict_unique_refuses_what_does_not_answer(folder) -> None:
     listens = "import socket, sys; s = socket.create_server(('127.0.0.1', int(sys.argv[1])))\nwhile True: c, _ = s.accept(); c.recv(1); s.accept()"
     silent = {"name": "silent", "lang": "Python", "argv": ["/usr/bin/python3", "-c", listens, "{port}"], "cwd": "/", "env": {}, "serial": True}

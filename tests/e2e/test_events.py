@@ -122,6 +122,7 @@ def test_deploy_that_fails(store, app) -> None:
     assert any("false: exited with status 1" in each["text"] for each in only(died.events, "message"))
 
 
+@pytest.mark.nightly
 def test_it_is_told_as_live_before_its_warm_up(store, serve, going, program) -> None:
     daemon = serve()
     folder = manifest(store.folder / "hello", program("node-http"))

@@ -126,7 +126,7 @@ def seen_of_clients_that_go(mode) -> list[str]:
         return [line for line in server.out.splitlines() if re.match("(write|read) .*: first", line)]
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 @pytest.mark.parametrize("mode", [RUN, RUN_E], ids=lambda mode: mode.name)
 def test_a_program_hears_of_a_client_that_has_gone(mode) -> None:
     """As bare: its error once, by whatever call comes first, then the end of the file and EPIPE; and an edge for each."""
@@ -135,7 +135,7 @@ def test_a_program_hears_of_a_client_that_has_gone(mode) -> None:
     assert seen_of_clients_that_go(mode) == bare
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_stops_when_asked(start, program) -> None:
     for how in (harness.signal.SIGTERM, harness.signal.SIGINT):
         server = start(program("c-epoll"), SNAPRUN_E2)

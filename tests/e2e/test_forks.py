@@ -59,6 +59,7 @@ def test_a_server_that_is_known(start, folder) -> None:
     assert server.line() == "- 1"
 
 
+@pytest.mark.nightly
 def test_there_is_no_warm_up(folder) -> None:
     words = ["snapshot", "-o", folder / "a.snap", "--allow-all", "--fork=always", *harness.LIMITS]
     made = kvmserver(*words, "--warmup=auto", harness.GUESTS / "forker", str(harness.free_port()))

@@ -42,7 +42,7 @@ def port() -> int:
     return harness.free_port()
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_a_number_is_kept_across_requests(store, serve, port) -> None:
     serve("-t", "2")
     assert deploy_storage(store).startswith("shelf v1 live")

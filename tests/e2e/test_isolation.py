@@ -110,8 +110,10 @@ def test_slow_reader_holds_only_its_machine(start, program) -> None:
     stop_well(server)
 
 
-@pytest.mark.emulated
-@pytest.mark.parametrize("mode", [RUN_E, SNAPRUN_E], ids=lambda mode: mode.name)
+@pytest.mark.parametrize(
+    "mode",
+    [pytest.param(mode, id=mode.name, marks=pytest.mark.emulated(nightly=mode is RUN_E)) for mode in (RUN_E, SNAPRUN_E)],
+)
 def test_all_that_a_process_has_is_reset(start, folder, mode: Mode, tmp_path_factory) -> None:
     file = tmp_path_factory.mktemp("dirty") / "file"
     file.write_bytes(bytes(range(200)))
@@ -139,7 +141,7 @@ def test_identity_timers_queues_and_limits_are_reset(start, mode: Mode, tmp_path
     stop_well(server)
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_a_rolled_back_machine_has_its_own_identity(start) -> None:
     server = start(guest("unique", "{port}"), SNAPRUN_E2, "--check-reset")
     with concurrent.futures.ThreadPoolExecutor(2) as pool:

@@ -68,6 +68,7 @@ def measured(serve):
     group.rmdir()
 
 
+@pytest.mark.nightly
 def test_a_function_makes_the_host_use_little_more_than_it_may_have(store, measured) -> None:
     deploy(store, "hoards", *LIMITS)
     deploy(store, "other", *LIMITS)

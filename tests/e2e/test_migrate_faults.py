@@ -192,6 +192,7 @@ def cases() -> list:
             if NIGHTLY or (step, moment) in few]
 
 
+@pytest.mark.nightly
 def test_a_connection_that_breaks(two, between) -> None:
     a, b = two
     for step in STEPS:

@@ -243,6 +243,7 @@ chroot . sh -ec '
 """
 
 
+@pytest.mark.nightly
 def test_install_and_purge(deb, folder) -> None:
     """By dpkg itself, on a copy of this system that is gone afterwards; machines run as the package's user."""
     need("unshare", "setpriv", "adduser")

@@ -307,6 +307,7 @@ def test_functions_that_differ_in_a_line_share_nine_tenths(platform, program) ->
     assert added <= second / 10, sizes
 
 
+@pytest.mark.nightly
 def test_the_next_version_compresses_only_what_is_new(platform, program, monkeypatch) -> None:
     cache = platform.folder / "cache"
     monkeypatch.setitem(harness.BASE_ENVIRONMENT, "XDG_CACHE_HOME", str(cache))

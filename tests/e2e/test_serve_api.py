@@ -196,6 +196,7 @@ def test_a_browser_gets_no_reply_that_acts_on_it(store, serve, program, header) 
         assert [value for name, value in told["headers"] if name == "Set-Cookie"] == ["a=1; Path=/", "b=2"]
 
 
+@pytest.mark.nightly
 def test_a_long_invoke_does_not_hold_up_the_end(store, serve, program) -> None:
     store.deploy_probe(program("node-http"), "probe", top="max-request-time = 60\n")
     daemon = serve()
@@ -230,6 +231,7 @@ def api_accepts(store: Store) -> bool:
     return True
 
 
+@pytest.mark.nightly
 def test_a_call_that_cannot_be_ended_does_not_hold_up_the_end(store, serve, program) -> None:
     store.deploy_probe(program("node-http"), "probe")
     daemon = serve()

@@ -104,7 +104,7 @@ def test_a_version_whose_hook_refuses_does_not_go_live(store, serve, node) -> No
     assert serve().text("shop", "/name") == "probe"
 
 
-@pytest.mark.parametrize("hook", ["", 'after-restore = "/restored"\n'])
+@pytest.mark.parametrize("hook", [pytest.param("", marks=pytest.mark.nightly), 'after-restore = "/restored"\n'])
 def test_a_version_is_tried_with_the_values_of_its_function(store, node, hook: str) -> None:
     """Those for all, when there is no function yet; then its own, and those of the manifest that is deployed."""
     hooks = f'[function.hooks]\n{hook}health = "/need/'

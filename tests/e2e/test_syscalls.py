@@ -32,7 +32,7 @@ def emulated(case: compare.Case) -> list:
     if "-dynamic" not in case.program:
         return []
     hardware = ("system_call", "signal", "thread", "memory", "self")
-    return [pytest.mark.emulated(nightly=not case.program.startswith(hardware))]
+    return [pytest.mark.emulated(nightly=not case.program.startswith(hardware) or case.program.startswith("threads_many"))]
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name, marks=emulated(case)) for case in CASES])

@@ -143,7 +143,7 @@ def test_a_boot_is_not_charged_for_a_host_that_does_other_things() -> None:
         assert process.running(), process.err
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 @pytest.mark.parametrize(("how", "why"), [("sleep", "waited for something else"), ("spin", "of CPU time")])
 def test_a_boot_that_never_listens_ends(how: str, why: str) -> None:
     # What it computed until it sleeps must be less than half of the limit, else that is told: seen above 2.5 s where emulated.

@@ -153,6 +153,7 @@ def test_clients_that_say_nothing_or_no_tls(world) -> None:
         assert client.get()[0] == 200
 
 
+@pytest.mark.nightly
 def test_versions(world, store) -> None:
     daemon, folder, _ = world
     with Client(daemon.port) as old:

@@ -76,6 +76,7 @@ def test_requests_are_counted_and_logs_arrive(page, site, token) -> None:
     assert "elsewhere" not in page.text("#logs")
 
 
+@pytest.mark.nightly
 def test_charts_of_an_hour_a_day_and_a_week(page, site, token) -> None:
     """Drawn from the daemon's measurements; told in words and in a table as well; the span is chosen by keyboard."""
     for _ in range(3):

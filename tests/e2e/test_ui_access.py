@@ -28,7 +28,7 @@ def check(page, where: str, found: list[str]) -> None:
     ("scheme", "width"),
     [
         pytest.param("light", 1280, marks=pytest.mark.nightly),
-        ("light", 360),
+        pytest.param("light", 360, marks=pytest.mark.nightly),
         ("dark", 1280),
         pytest.param("dark", 360, marks=pytest.mark.nightly),
     ],

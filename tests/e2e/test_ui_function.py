@@ -15,6 +15,7 @@ def addresses(page) -> list[list[str]]:
     return page.run("[...document.querySelectorAll('#routes li')].map((item) => [...item.querySelector('span').childNodes].map((each) => each.textContent))")
 
 
+@pytest.mark.nightly
 def test_a_copied_line_of_curl_reaches_the_function(page, site, token, program) -> None:
     site.store.deploy_probe(program("node-http"), "routed", "it is me", 'routes = ["shop.example.com/name/*", "/name/*", "*.example.org"]\n')
     try:

@@ -81,6 +81,7 @@ def test_requests_that_wait_meanwhile(disk, keeps, store, serve) -> None:
     assert not logged(store, "keeps", "is lost")
 
 
+@pytest.mark.nightly
 def test_node_goes_on(disk, store, serve, node) -> None:
     daemon = serve()
     store.deploy_probe(node, "probe", settings=KEPT + SUSPENDS)
@@ -245,6 +246,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 
 
+@pytest.mark.nightly
 def test_a_program_that_does_not_wait(store, serve, tmp_path) -> None:
     python = shutil.which("python3", path="/usr/bin")
     folder = tmp_path / "spins"

@@ -118,6 +118,7 @@ def test_json_tells_the_snapshot_that_stays(store, serve, node) -> None:
     assert versions(store)[0]["compress_later"] is False or result["snapshot"] == versions(store)[0]["snapshot"]
 
 
+@pytest.mark.nightly
 def test_a_second_deploy_meanwhile(store, serve, deploy, node) -> None:
     """Each version gets its own warmed-up snapshot, whichever ends first."""
     daemon = serve()
@@ -165,6 +166,7 @@ def test_a_child_that_is_killed_meanwhile(store, serve, deploy, node) -> None:
     assert daemon.ask("hello", "/").status == 200
 
 
+@pytest.mark.nightly
 def test_a_version_that_is_deleted_meanwhile(store, serve, deploy, node) -> None:
     daemon = serve()
     deployed = deploy(node)
@@ -174,6 +176,7 @@ def test_a_version_that_is_deleted_meanwhile(store, serve, deploy, node) -> None
     assert daemon.ask("hello", "/").status == 404
 
 
+@pytest.mark.nightly
 def test_a_daemon_that_is_gone_meanwhile(store, deploy, node) -> None:
     with contextlib.closing(Daemon(store)) as daemon:
         deployed = deploy(node)

@@ -146,6 +146,7 @@ def test_nonsense_in_a_file_of_requests_is_told_with_its_line(tmp_path: pathlib.
     assert told.status == 3 and told.error.strip() == f"kvmserver: {tmp_path}/none: No such file or directory"
 
 
+@pytest.mark.nightly
 def test_it_takes_no_longer_than_it_may(tmp_path: pathlib.Path) -> None:
     """Requests that take half a second each, for ever."""
     program = server_of(1_000_000, 500)

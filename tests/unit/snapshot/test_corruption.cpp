@@ -6,6 +6,7 @@
 
 #include "src/snapshot/reader.hpp"
 #include "src/snapshot/writer.hpp"
+#include "tests/amount.hpp"
 #include "tests/catch.hpp"
 #include "tests/unit/snapshot/files.hpp"
 #include "tests/unit/snapshot/matchers.hpp"
@@ -72,7 +73,7 @@ TEST_CASE("random bits of a larger file") {
     write_snapshot(path, test::sample_state(300), test::make_memory(300), std::vector<std::uint32_t>{1, 2, 3, 50}, 1);
     Flipper flipper(path);
     std::mt19937 random(7);
-    for (int i = 0; i < 3000; ++i)
+    for (int i = 0; i < kvmserver::test::amount(3000); ++i)
         check_refusal(flipper.with_flipped(random() % flipper.bits()), path);
 }
 

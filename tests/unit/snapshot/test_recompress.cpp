@@ -20,7 +20,7 @@ using test::Bytes;
 
 namespace {
 
-constexpr std::uint32_t kSmall = 700, kLarge = 9000; // frames; more than 16 MiB are compressed otherwise
+constexpr std::uint32_t kSmall = 700, kLarge = 4300; // frames; more than 16 MiB are compressed otherwise
 
 const std::vector<std::uint32_t> kHot{5, 6, 7, 8, 300, 301};
 

@@ -129,9 +129,9 @@ TEST_CASE("a chunk fills its frames and no others") {
 
 TEST_CASE("threads load chunks at the same time") {
     const test::TempFolder folder;
-    constexpr std::uint32_t frames = 3000;
+    constexpr std::uint32_t frames = 1200;
     const Bytes memory = test::make_memory(frames, 11);
-    write_snapshot(folder / "a", test::sample_state(frames), memory, some_frames(frames, 400, 6), 1);
+    write_snapshot(folder / "a", test::sample_state(frames), memory, some_frames(frames, 200, 6), 1);
     const auto reader = SnapshotReader::open(folder / "a");
     Bytes image(memory.size());
     std::vector<std::thread> threads;
@@ -147,12 +147,12 @@ TEST_CASE("threads load chunks at the same time") {
 
 TEST_CASE("holes of a memfd are skipped without filling them") {
     const test::TempFolder folder;
-    constexpr std::uint32_t frames = 4000;
+    constexpr std::uint32_t frames = 1200;
     const tinykvm::UniqueFd memfd(::memfd_create("image", MFD_CLOEXEC));
     REQUIRE(::ftruncate(memfd.get(), std::int64_t{frames} * 4096) == 0);
     const auto mapping =
         tinykvm::Mapping::map(std::size_t{frames} * 4096, PROT_READ | PROT_WRITE, MAP_SHARED, memfd.get(), 0, "image");
-    for (const std::uint32_t frame : {3u, 4u, 1800u, frames - 1})
+    for (const std::uint32_t frame : {3u, 4u, 600u, frames - 1})
         std::memset(mapping.data() + std::size_t{frame} * 4096, 7 + static_cast<int>(frame % 200), 4096);
     auto state = test::sample_state(frames);
     state.page_table_root = 3 * 4096; // page tables are read, and no holes

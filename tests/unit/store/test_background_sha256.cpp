@@ -2,13 +2,15 @@
 #include <random>
 
 #include "src/common/background_sha256.hpp"
+#include "tests/amount.hpp"
 #include "tests/catch.hpp"
 
 using namespace kvmserver;
 
 TEST_CASE("parts that are added up beside and at once give the digest of all of them in order") {
     std::mt19937 random(7);
-    for (int round = 0; round < 20; ++round) {
+    const int rounds = kvmserver::test::amount(20);
+    for (int round = 0; round < rounds; ++round) {
         BackgroundSha256 beside;
         Sha256 plain;
         tinykvm::IoBuffer part;
