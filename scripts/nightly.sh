@@ -163,7 +163,7 @@ all_steps() {
     # Data races of the daemon, HTTP mode and images, by ThreadSanitizer.
     nightly threads-build 3600 threads_build
     if wanted threads-units; then TSAN_OPTIONS=handle_segv=0 units threads- 900 "$build/threads"; fi
-    nightly threads-e2e 3600 threads_e2e "$results/threads-e2e.xml"
+    nightly threads-e2e 5400 threads_e2e "$results/threads-e2e.xml"
     # Each libFuzzer program for an hour, two at a time; then which lines of the fuzzed files they reach.
     nightly fuzz 36000 scripts/fuzz.py --seconds 3600 --coverage --xml "$results/fuzz.xml"
     # Four clients are answered for an hour under what goes wrong on a machine.

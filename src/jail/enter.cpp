@@ -80,7 +80,8 @@ bool in_user_namespace() {
            std::sscanf(map, "%llu %llu %llu", &inside, &outside, &count) == 3 && count == 1;
 }
 
-#ifdef KVMSERVER_SANITIZED // ThreadSanitizer intercepts clone() and assumes that the child has memory of its own
+// ThreadSanitizer assumes that who shares memory is a thread that it knows. (spawn.cpp's child runs while we wait.)
+#ifdef KVMSERVER_SANITIZED
 constexpr int kSharedMemory = 0;
 #else
 constexpr int kSharedMemory = CLONE_VM;

@@ -33,9 +33,10 @@ def test_there_are_cases() -> None:
 
 
 # What takes long on emulated hosts, and concerns the hardware least.
-NIGHTLY = {"memory", "memory for results is zeroed, wherever it lies and whatever was there before", "a function that is none", "too many arguments",
-           "a thread that computes for ever is not ready", "strings and spans are copied in, and results out", "integers of all widths",
-           "a symbol is found in the program and in its libraries, or it is said why not", "an image is saved and restored", "a program whose file has changed since has no symbols",
+NIGHTLY = {"memory", "an image is saved and restored", "a program whose file has changed since has no symbols", "too many arguments",
+           "memory for results is zeroed, wherever it lies and whatever was there before", "a function that is none", "integers of all widths",
+           "a thread that computes for ever is not ready", "strings and spans are copied in, and results out",
+           "a symbol is found in the program and in its libraries, or it is said why not",
            "files that cannot be restored or saved", "large arguments take no memory once the call is over", "programs that are never ready"}  # fmt: skip
 
 

@@ -23,7 +23,10 @@ def moved_program(program: dict, folder) -> dict:
 
 
 # The dynamic C program's snapshot holds the whole of libc (880 KiB); the static one (musl) shows what kvmserver itself adds.
-@pytest.mark.parametrize(("name", "limit"), [("c-epoll", 300_000), ("c-epoll-dynamic", 1_000_000), pytest.param("node-http", 30_000_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [("c-epoll", 300_000), ("c-epoll-dynamic", 1_000_000), pytest.param("node-http", 30_000_000, marks=pytest.mark.nightly)],
+)
 def test_size(folder, program, name: str, limit: int) -> None:
     path = folder / "app.snap"
     assert make_snapshot(program(name), path).status == 0
