@@ -16,7 +16,7 @@ constexpr std::size_t kMaxCalls = 4096, kMaxPools = 64, kMaxAliases = 64, kMaxMa
 constexpr std::size_t kMaxScript = 4 << 20; // how far after its import an alias of a function is searched
 constexpr std::array<std::string_view, 2> kCalls{"randomFillSync", "getRandomValues"};
 
-std::string quoted(const std::string& name) {
+std::string escaped(const std::string& name) {
     std::string out;
     for (const char c : name)
         out += c == '$' ? "\\$" : std::string(1, c);
@@ -33,7 +33,7 @@ std::optional<PoolNames> pool_of_call(const std::string& before, const std::stri
     PoolNames names{found[2], found[1]};
     if (names.used == names.pool)
         return std::nullopt;
-    const std::string used = quoted(names.used), length = quoted(names.pool) + R"(\.length)", some = R"([\w$]+)",
+    const std::string used = escaped(names.used), length = escaped(names.pool) + R"(\.length)", some = R"([\w$]+)",
                       number = R"((\d{1,4}))";
     const auto matches = [&](const std::string& pattern) {
         return std::regex_search(before, found, std::regex("(?:^|[^\\w$.])" + pattern + "(?![\\w$.])"));
