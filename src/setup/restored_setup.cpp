@@ -76,8 +76,8 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineStat
     if (!given("fork"))
         setup->env.options.fork = state.fork;
     setup->env.pool = &setup->pool;
-    if (setup->env.kind.pvm_entry && std::thread::hardware_concurrency() > std::max(1u, options.threads))
-        setup->pool.add_second(setup->kvm);
+    setup->env.second_vcpu =
+        setup->env.kind.pvm_entry && std::thread::hardware_concurrency() > std::max(1u, options.threads);
     start_listeners(*setup, options);
     return setup;
 }

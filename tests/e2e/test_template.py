@@ -40,6 +40,22 @@ def test_processes_share_what_the_start_of_the_program_has_made(daemon) -> None:
             assert pathlib.Path(f"/proc/{pid}/status").read_text().split("PPid:\t")[1].split()[0] == str(daemon.popen.pid)
 
 
+def virtual_cpus(pid: int) -> int:
+    links = [os.readlink(fd) for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir()]
+    return sum("kvm-vcpu" in link for link in links)
+
+
+def test_only_a_start_with_many_pages_makes_a_second_virtual_cpu(store, serve, snapshots, program) -> None:
+    for name in ("c-epoll", "node-http"):
+        store.deploy(snapshots.of(program(name)), name)
+    daemon = serve()
+    for name in ("c-epoll", "node-http"):
+        assert daemon.ask(name, "/").status == 200
+    found = {name: [virtual_cpus(pid) for pid in pids] for name, pids in daemon.processes().items()}
+    shares = "/dev/kvm ok (pvm" in harness.kvmserver("doctor").out and (os.cpu_count() or 1) > 1
+    assert found == {"c-epoll v1": [1], "node-http v1": [2 if shares else 1]}
+
+
 def test_a_template_that_was_killed_is_made_anew(daemon) -> None:
     assert daemon.ask("f0", "/").status == 200
     (first,) = daemon.templates()

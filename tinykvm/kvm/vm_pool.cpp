@@ -4,12 +4,6 @@ namespace tinykvm::kvm {
 
 PreparedVm::PreparedVm(const Kvm& kvm) : vm(kvm.create_vm()), vcpu(kvm, vm) {}
 
-void PreparedVm::set_cpuid(const GuestCpu& cpu) {
-    vcpu.set_cpuid(cpu.table);
-    if (second)
-        second->set_cpuid(cpu.table);
-}
-
 void VmPool::fill(const Kvm& kvm, unsigned count) {
     for (;;) {
         {
@@ -23,16 +17,9 @@ void VmPool::fill(const Kvm& kvm, unsigned count) {
     }
 }
 
-void VmPool::add_second(const Kvm& kvm) {
+bool VmPool::has_ready() const {
     const std::lock_guard lock(mutex_);
-    for (const auto& ready : ready_)
-        if (!ready->second)
-            ready->second.emplace(kvm, ready->vm, 1);
-}
-
-bool VmPool::has_second() const {
-    const std::lock_guard lock(mutex_);
-    return !ready_.empty() && ready_.back()->second;
+    return !ready_.empty();
 }
 
 std::unique_ptr<PreparedVm> VmPool::take(const Kvm& kvm) {

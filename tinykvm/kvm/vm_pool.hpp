@@ -15,9 +15,8 @@ namespace tinykvm::kvm {
 struct PreparedVm {
     Vm vm;
     Vcpu vcpu;
-    std::optional<Vcpu> second; // prefaults pages while the machine starts
+    std::optional<Vcpu> second; // made only for a machine with many pages to prefault
     explicit PreparedVm(const Kvm& kvm);
-    void set_cpuid(const GuestCpu& cpu);
 };
 
 // Thread-safe.
@@ -25,9 +24,7 @@ class VmPool {
 public:
     // Creates VMs until `count` are ready.
     void fill(const Kvm& kvm, unsigned count);
-    // Gives all ready VMs a second vCPU.
-    void add_second(const Kvm& kvm);
-    bool has_second() const; // whether the VM that take() would return has one
+    bool has_ready() const; // whether take() would return one without creating it
     // A ready VM, or a new one if the pool is empty.
     std::unique_ptr<PreparedVm> take(const Kvm& kvm);
 

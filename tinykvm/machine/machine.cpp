@@ -84,7 +84,7 @@ Machine::Machine(const MachineEnv& env, MachineHost& host, std::shared_ptr<const
                      : HandleTable(*env.policy, env.limits.open_files)),
       mapped_files_(handles_.limit()), clock_(vcpu_.tsc_khz()), image_(std::move(image)),
       connections_(space_, nullptr, nullptr) {
-    kvm_->set_cpuid(env.cpu);
+    vcpu_.set_cpuid(env.cpu.table);
     serve_memory_files();
     if (env.options.trial)
         space_.keep_files_as_they_are();
@@ -230,8 +230,10 @@ std::unique_ptr<Machine> Machine::boot(const MachineEnv& env, const ProgramSpec&
 
 std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, const std::shared_ptr<const MachineImage>& image,
                                         MachineHost& host, ResetStrategy strategy) {
-    Prefaulter prefaulter(*image, env.kind.pvm_entry && env.pool && env.pool->has_second());
-    std::unique_ptr<Machine> m(new Machine(env, host, image));
+    std::unique_ptr<Machine> m; // ends after the prefaulter, which uses it
+    Prefaulter prefaulter(*image, env.second_vcpu && env.pool && env.pool->has_ready());
+    m.reset(new Machine(env, host, image));
+    prefaulter.begin(*m);
     WorkingSet* working_set = nullptr;
     DirtyBits* dirty_bits = nullptr;
     if (strategy == ResetStrategy::dirty_bits)
@@ -258,7 +260,7 @@ std::unique_ptr<Machine> Machine::clone(const MachineEnv& env, const std::shared
             dirty_bits->add_host_page(m->frame_at(layout::kConnTable + at));
     }
     m->set_up_vcpu();
-    prefaulter.prefault(*m);
+    prefaulter.prefault();
     m->start_at(m->kernel_.wait_resume);
     m->refresh_identity();
     return m;

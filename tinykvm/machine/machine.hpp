@@ -118,6 +118,8 @@ struct MachineEnv {
     kvm::HostKind kind;
     kvm::GuestCpu cpu;
     kvm::VmPool* pool = nullptr; // null: every machine makes its own VM
+    // Whether a clone in a VM of the pool may make a second vCPU, which prefaults half of the pages while it starts.
+    bool second_vcpu = false;
     const Policy* policy = nullptr;
     Limits limits;
     MachineOptions options;

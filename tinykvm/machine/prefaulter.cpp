@@ -81,32 +81,48 @@ void Machine::Prefaulter::run() {
     if (stage_ == given_up)
         return;
     try {
-        kvm::Vcpu& second = *machine_->kvm_->second;
+        kvm::PreparedVm& vm = *machine_->kvm_;
+        kvm::Vcpu& second = vm.second.emplace(*machine_->env_->kvm, vm.vm, 1);
+        second.set_cpuid(machine_->env_->cpu.table);
+        stage_.wait(begun);
+        if (stage_ == given_up)
+            return;
         special_.apic_base = second.get_special().apic_base;
         special_.idt.limit = 0; // an exception ends the run, because the exception stack is the first vCPU's
         second.set_special(special_);
         run_prefault(second, GuestVirt(machine_->kernel_.touch_entry), kOtherTouchList, second_vcpu_pages_);
+        shared_ = true;
     } catch (const std::exception&) {
         // Prefaulting is only an optimisation.
     }
 }
 
-void Machine::Prefaulter::prefault(Machine& machine) {
-    const std::span list = fitting(image_.hot_second_vcpu);
-    if (!thread_.joinable() || !machine.kvm_->second ||
-        !machine.space_.write(GuestVirt(kOtherTouchList), std::as_bytes(list))) {
-        machine.prefault(image_.hot_pages);
-        machine.prefault(image_.hot_second_vcpu);
-        return;
-    }
-    second_vcpu_pages_ = list.size();
-    special_ = machine.vcpu_.special(); // copied now, because it changes while the first vCPU runs
+void Machine::Prefaulter::begin(Machine& machine) {
     machine_ = &machine;
+    if (thread_.joinable())
+        set(begun);
+}
+
+// Touches the pages of both lists, each with its vCPU. False if there is no second one.
+bool Machine::Prefaulter::share(std::span<const std::uint64_t> pages) {
+    if (!thread_.joinable() || !machine_->space_.write(GuestVirt(kOtherTouchList), std::as_bytes(pages)))
+        return false;
+    second_vcpu_pages_ = pages.size();
+    special_ = machine_->vcpu_.special(); // copied now, because it changes while the first vCPU runs
     set(ready);
-    const auto join = [](std::thread* thread) { thread->join(); };
-    const std::unique_ptr<std::thread, decltype(join)> joined(&thread_,
-                                                              join); // joins even if prefault() throws
-    machine.prefault(image_.hot_pages);
+    {
+        const auto join = [](std::thread* thread) { thread->join(); };
+        const std::unique_ptr<std::thread, decltype(join)> joined(&thread_, join); // joins even if prefault() throws
+        machine_->prefault(image_.hot_pages);
+    }
+    return shared_;
+}
+
+void Machine::Prefaulter::prefault() {
+    if (share(fitting(image_.hot_second_vcpu)))
+        return;
+    machine_->prefault(image_.hot_pages);
+    machine_->prefault(image_.hot_second_vcpu);
 }
 
 } // namespace tinykvm
