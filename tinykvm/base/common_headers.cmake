@@ -1,8 +1,8 @@
 # Headers that most files include, compiled once for all targets with the same options (KVMSERVER_QUICK_BUILD): reading
 # them takes two seconds for each file that the compiler is given.
-set(common_headers <algorithm> <array> <atomic> <chrono> <condition_variable> <deque> <filesystem> <fmt/format.h> <fstream>
-  <functional> <future> <map> <memory> <mutex> <optional> <random> <set> <span> <sstream> <string> <string_view> <thread>
-  <unordered_map> <utility> <vector>)
+set(common_headers <algorithm> <array> <atomic> <chrono> <condition_variable> <deque> <filesystem> <fmt/format.h>
+  <fstream> <functional> <future> <map> <memory> <mutex> <optional> <random> <set> <span> <sstream> <string>
+  <string_view> <thread> <unordered_map> <utility> <vector>)
 
 # Fills `result` with the targets of `folder` and below that have C++ of their own.
 function(kvmserver_cxx_targets folder result)

@@ -6,7 +6,6 @@
 #include <optional>
 #include <vector>
 
-#include "tinykvm/kvm/cpuid.hpp"
 #include "tinykvm/kvm/vcpu.hpp"
 
 namespace tinykvm::kvm {

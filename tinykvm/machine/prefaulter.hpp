@@ -31,7 +31,7 @@ private:
 
     const MachineImage& image_;
     Machine* machine_ = nullptr;
-    bool shared_ = false;               // whether the second vCPU touched its pages
+    bool shared_ = false;               // whether there was a second vCPU, which has gone through its list
     std::size_t second_vcpu_pages_ = 0; // number of pages for the second vCPU
     kvm_sregs special_{};               // its special registers
     std::atomic<int> stage_{idle};
