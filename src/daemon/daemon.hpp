@@ -43,6 +43,7 @@ struct ServeOptions {
     bool tls = false;               // else plain HTTP
     std::string certificate, key;   // with tls: PEM files, for hosts that no certificate of the store is for; "": none
     unsigned machines = 1;          // most request machines of a function, unless its manifest sets scale.max
+    double rest_seconds = 10;       // before an idle machine gives its memory back, unless its manifest says; 0: never
     double idle_seconds = 60;       // before a function's process is stopped, unless its manifest sets scale.idle
     std::uint64_t max_machines = 0; // of all functions together; 0: no limit
     std::optional<std::uint64_t> memory_reserve; // idle machines end while less is available: MemoryWatch

@@ -99,8 +99,9 @@ void FunctionProcess::assign(const FunctionProgram& program, CacheService& cache
     const ComesLater later = program.later ? program.later->pieces : ComesLater();
     for (const std::string& text :
          {program.name + "\n" + program.after_restore + "\n" +
-              std::string(program.suspends ? protocol::kSuspends
-                          : program.kept   ? protocol::kKept
+              (program.suspends            ? std::string(protocol::kSuspends)
+               : program.kept              ? std::string(protocol::kKept)
+               : program.rest_after_ms > 0 ? fmt::format("{}{}\n", protocol::kRests, program.rest_after_ms)
                                            : ""),
           list_of(*program.snapshot, later), program.values, program.environment,
           (program.report_excess ? std::string(1, protocol::kReportExcess) : "") + program.ceilings})

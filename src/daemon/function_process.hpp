@@ -32,6 +32,7 @@ struct FunctionProgram {
     std::string jail;                       // what its jail leaves open: jail::to_text()
     GroupLimits limits{};                   // of its control group
     std::string tenant{};                   // it shares memory only with functions of this tenant
+    unsigned rest_after_ms = 0;             // request machines rest after so long without a request; 0: never
     bool kept = false;                      // whether one machine keeps its state
     bool suspends = false;                  // whether that is saved when it is idle
     int state = -1;                         // then: the file where it was saved, or -1

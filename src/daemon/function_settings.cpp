@@ -221,6 +221,10 @@ FunctionSettings function_settings(std::string_view manifest) {
     if (settings.kept)
         settings.scale.min = *(settings.scale.max = machines.value_or(1));
     settings.scale.idle_ns = duration(scale, "function.scale.idle");
+    settings.scale.rest_ns = duration(scale, "function.scale.rest");
+    if (settings.scale.rest_ns && settings.kept)
+        fail("function.scale.rest", "absent where function.ephemeral = false: a machine that keeps its state is made "
+                                    "once (function.scale.suspend saves it when it is idle)");
     settings.scale.queue = whole(scale, "queue", 0, 1'000'000);
     settings.scale.queue_ns = duration(scale, "function.scale.queue-timeout").value_or(settings.scale.queue_ns);
     settings.storage = storage_function(function);

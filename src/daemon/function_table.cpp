@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <climits>
 
 #include "src/ceilings/claims.hpp"
 #include "src/store/errors.hpp"
@@ -46,6 +47,11 @@ bool is_moving(const Destination* destination) {
 bool has(const Destination* destination, const FunctionVersion& version) {
     return destination && std::ranges::any_of(destination->shares,
                                               [&](const Share& share) { return share.version.get() == &version; });
+}
+
+// At least 1, unless it is 0.
+unsigned whole_milliseconds(std::uint64_t ns) {
+    return static_cast<unsigned>(std::min<std::uint64_t>((ns + 999'999) / 1'000'000, INT_MAX));
 }
 
 } // namespace
@@ -329,6 +335,8 @@ FunctionVersion::Facts FunctionTable::facts_of(const store::ServedFunction& func
     }
     facts.idle_ns = scale.idle_ns.value_or(defaults_.idle_ns);
     facts.queue_ns = scale.queue_ns;
+    if (!facts.kept)
+        facts.rest_after_ms = whole_milliseconds(scale.rest_ns.value_or(facts.min == 0 ? defaults_.rest_ns : 0));
     std::vector<std::string> own;
     for (const auto& [name, value] : function.secrets)
         own.push_back(name);

@@ -24,6 +24,7 @@ namespace kvmserver::daemon {
 struct Defaults {
     unsigned machines = 1;     // if a manifest has no scale.max
     std::uint64_t idle_ns = 0; // if a manifest has no scale.idle
+    std::uint64_t rest_ns = 0; // if it has neither scale.rest nor scale.min
     bool share_across_tenants = false;
 };
 

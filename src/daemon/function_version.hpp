@@ -58,6 +58,7 @@ public:
         unsigned machine = 1;
         std::uint64_t idle_ns = 0; // before idle machines are stopped
         unsigned queue = 0;
+        unsigned rest_after_ms = 0; // without a request, a request machine gives its memory back; 0: never
         std::uint64_t queue_ns = 0;
         SharedGiven given;
         bool operator==(const Facts&) const = default;

@@ -211,6 +211,7 @@ FunctionProgram ProcessManager::program_of(const Assigned& of) {
             .jail = plans_.plan_for(of.snapshot, ceilings),
             .limits = plans_.limits_for(of.snapshot, ceilings, facts.kept ? 1 : facts.max),
             .tenant = facts.given->tenant,
+            .rest_after_ms = facts.rest_after_ms,
             .kept = facts.kept,
             .suspends = facts.suspends,
             .later = of.later};

@@ -147,7 +147,10 @@ Service::Service(ServeOptions options, UniqueFd listening, std::vector<UniqueFd>
           [this](Request& request) { write(*request.record, &request); }, log_line),
       table_(
           store_, pool_, logs_,
-          {options_.machines, static_cast<std::uint64_t>(options_.idle_seconds * 1e9), options_.share_across_tenants},
+          {.machines = options_.machines,
+           .idle_ns = static_cast<std::uint64_t>(options_.idle_seconds * 1e9),
+           .rest_ns = static_cast<std::uint64_t>(options_.rest_seconds * 1e9),
+           .share_across_tenants = options_.share_across_tenants},
           [this] { return ceilings_.load(); }, [](const std::string& line) { log_line("kvmserver: " + line); }),
       front_(front_options(options_), *this, this),
       tcp_sockets_(std::move(tcp_sockets), [](const std::string& line) { log_line("kvmserver: " + line); }),

@@ -98,6 +98,8 @@ inline constexpr char kReportExcess = '!';
 inline constexpr std::string_view kKept = "kept\n";
 // The same, and it can be suspended.
 inline constexpr std::string_view kSuspends = "suspends\n";
+// Or: request machines give their memory back after so many ms without a request, which follow.
+inline constexpr std::string_view kRests = "rests ";
 
 inline constexpr char kFacts = 'f', kPressed = 'p', kNothing = 'n', kBadSnapshot = 'b', kFailed = 'e';
 

@@ -1,5 +1,6 @@
 #include "src/runner/assignment.hpp"
 
+#include <charconv>
 #include <string_view>
 #include <utility>
 
@@ -57,6 +58,11 @@ std::optional<Assignment> receive_assignment(int control, const jail::Jail& jail
     assignment.report_excess = report_excess;
     assignment.suspends = rest == protocol::kSuspends;
     assignment.kept = assignment.suspends || rest == protocol::kKept;
+    if (rest.starts_with(protocol::kRests)) {
+        unsigned milliseconds = 0;
+        std::from_chars(rest.data() + protocol::kRests.size(), rest.data() + rest.size(), milliseconds);
+        assignment.rests_after = std::chrono::milliseconds(milliseconds);
+    }
     if (assignment.suspends) {
         auto state = protocol::receive(control, protocol::Wait::yes);
         if (!state || state->message.kind != protocol::Kind::state)

@@ -1,5 +1,6 @@
 // What the daemon gives to a function's process.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -24,6 +25,8 @@ struct Assignment {
     std::vector<std::string> environment;     // "NAME=VALUE": added to the program's environment
     std::vector<Ceilings> ceilings;           // limits on what it is granted
     bool report_excess = false;               // report what its snapshot claims above its ceilings
+    std::chrono::milliseconds rests_after{0}; // without a request, a machine that is reset gives its memory back;
+                                              // 0: never
     bool kept = false;                        // one machine keeps its state
     bool suspends = false;                    // and it may be saved
     tinykvm::UniqueFd state;                  // then: where it was saved; may be empty

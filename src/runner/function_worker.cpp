@@ -1,5 +1,6 @@
 #include "src/runner/function_worker.hpp"
 
+#include <malloc.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -36,6 +37,7 @@
 #include "src/runner/storage_client.hpp"
 #include "src/setup/huge_pages.hpp"
 #include "src/setup/report.hpp"
+#include "src/snapshot/reader.hpp"
 #include "tinykvm/base/descriptor_table.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
@@ -346,6 +348,12 @@ private:
                 std::call_once(arena_told_, tell_arena, *pages, false);
             if (options_.on_machine)
                 options_.on_machine(assignment_.name, assignment_.environment);
+            if (assignment_.rests_after.count() != 0)
+                source.when_idle(assignment_.rests_after, [&] {
+                    request_machine.rest();
+                    SnapshotReader::drop_buffers();
+                    ::malloc_trim(0);
+                });
             while (request_machine.serve_one()) {
             }
         });
@@ -403,6 +411,8 @@ private:
 } // namespace
 
 int run_function(FunctionOptions options) {
+    // An arena for each thread would keep 100 KiB, of which malloc_trim(3) gives nothing back.
+    ::mallopt(M_ARENA_MAX, 1);
     jail::Jail jail(options.jail, jail::in_own_namespaces() ? jail::Namespaces::spawned : jail::Namespaces::hosts);
     Restored::Ahead ahead;
     std::exception_ptr failed;

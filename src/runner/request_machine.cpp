@@ -46,7 +46,10 @@ bool RequestMachine::serve_one() {
     if (!source_.next(client))
         return false;
     Served served;
-    const std::uint64_t begin = host_mono_ns(), exits = machine_->exits();
+    const std::uint64_t begin = host_mono_ns();
+    if (!machine_)
+        prepare();
+    const std::uint64_t exits = machine_->exits();
     report_outcome_ = std::move(client.report_outcome);
     const bool datagram = client.handle >= 0;
     if (datagram)
@@ -76,7 +79,16 @@ bool RequestMachine::serve_one() {
     return true;
 }
 
+void RequestMachine::rest() {
+    if (!machine_)
+        return;
+    add_reasons();
+    machine_.reset();
+}
+
 void RequestMachine::add_reasons() {
+    if (!machine_)
+        return;
     const std::lock_guard lock(stats_.mutex);
     for (const auto& [reason, count] : machine_->exit_reasons())
         stats_.reasons[reason] += count;

@@ -32,6 +32,9 @@ public:
     void prepare();
     // Waits for a client, serves it and resets the machine. Returns false when the server is to stop.
     bool serve_one();
+    // Between two calls of serve_one(), on the machine's thread: gives all of its memory back. The next client waits
+    // until it is made again.
+    void rest();
     // Adds the machine's exit reasons to the stats; call at the end.
     void add_reasons();
     std::optional<tinykvm::ArenaPages> arena_pages() const { return machine_->arena_pages(); } // after prepare()

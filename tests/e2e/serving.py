@@ -86,6 +86,14 @@ def pid_of_listener(port: int) -> int:
     raise AssertionError("nobody listens")
 
 
+def open_files(pid: int) -> list[str]:
+    links = []
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            links.append(os.readlink(fd))
+    return links
+
+
 class Store:
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
@@ -190,11 +198,7 @@ class Daemon(Process):
         return pids
 
     def open_files(self) -> list[str]:
-        links = []
-        for fd in pathlib.Path(f"/proc/{self.popen.pid}/fd").iterdir():
-            with contextlib.suppress(OSError):  # closed meanwhile
-                links.append(os.readlink(fd))
-        return links
+        return open_files(self.popen.pid)
 
     def access(self, count: int) -> list[dict]:
         """The access log, once it has so many lines."""

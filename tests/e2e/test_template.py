@@ -1,5 +1,4 @@
 """The template, a process from which those of functions are forked: they share memory with it, and nothing depends on it."""
-import contextlib
 import os
 import pathlib
 import re
@@ -7,6 +6,7 @@ import signal
 
 import harness
 import pytest
+from serving import open_files
 
 
 @pytest.fixture
@@ -42,11 +42,7 @@ def test_processes_share_what_the_start_of_the_program_has_made(daemon) -> None:
 
 
 def virtual_cpus(pid: int) -> int:
-    count = 0
-    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # files of the snapshot are closed after its start
-            count += "kvm-vcpu" in os.readlink(fd)
-    return count
+    return sum("kvm-vcpu" in file for file in open_files(pid))
 
 
 def test_only_a_start_with_many_pages_makes_a_second_virtual_cpu(store, serve, snapshots, program) -> None:

@@ -50,6 +50,12 @@ constexpr OptionSpec kServeOptions[] = {
      .value = "SECONDS",
      .fallback = "60",
      .help = "end the process of a function that nobody asks"},
+    {.name = "rest",
+     .kind = Kind::text,
+     .group = "Options",
+     .value = "SECONDS",
+     .fallback = "10",
+     .help = "give a machine's memory back when nobody asks it, before its process ends; 0 = never"},
     {.name = "max-vms",
      .kind = Kind::text,
      .group = "Options",
@@ -423,6 +429,7 @@ int serve(const Invocation& invocation, Context& context) {
     const unsigned machines = number_of<unsigned>(invocation, "threads", 0, 1024);
     options.machines = machines == 0 ? context.cpus : machines;
     options.idle_seconds = number_of<double>(invocation, "idle", 60, 1e9);
+    options.rest_seconds = number_of<double>(invocation, "rest", 10, 1e9);
     options.max_machines = number_of<std::uint64_t>(invocation, "max-vms", 0, 1'000'000);
     if (const std::string reserve = text_of(invocation, "memory-reserve"); !reserve.empty())
         options.memory_reserve = reserve == "0" ? 0 : size_of(invocation, "memory-reserve");

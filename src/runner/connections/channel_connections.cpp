@@ -167,15 +167,40 @@ ChannelConnections::Got ChannelConnections::take_next(IncomingConnection& out) {
     }
 }
 
+void ChannelConnections::when_idle(std::chrono::milliseconds after, std::function<void()> act) {
+    idle_after_ = after;
+    idle_ = std::move(act);
+    wake_after(after);
+}
+
+// A time-out of the socket: it costs no system call for each request.
+void ChannelConnections::wake_after(std::chrono::milliseconds after) const {
+    const timeval time{after.count() / 1000, after.count() % 1000 * 1000};
+    if (::setsockopt(channel_, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time) < 0)
+        tinykvm::throw_errno("setsockopt");
+}
+
 bool ChannelConnections::next(IncomingConnection& out) {
     for (bool say = true;;) {
         if (say && !say_ready())
             return false;
         // No poll() for the stop: it would cost one more system call. Whoever stops also shuts the channel down.
+        bool nothing = false; // for so long
         auto received =
-            protocol::receive(channel_, protocol::Wait::yes, nullptr, std::span(room_.get(), protocol::kMaxInline));
+            protocol::receive(channel_, protocol::Wait::yes, &nothing, std::span(room_.get(), protocol::kMaxInline));
         if (stop_.requested())
             return false;
+        if (nothing) {
+            wake_after({});
+            idled_ = true;
+            idle_();
+            say = false;
+            continue;
+        }
+        if (idled_) {
+            idled_ = false;
+            wake_after(idle_after_);
+        }
         if (received && received->message.kind == protocol::Kind::cancel) { // it concerned the previous request
             say = false;
             continue;

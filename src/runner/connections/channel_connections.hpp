@@ -1,6 +1,8 @@
 // The requests that the daemon sends to one machine over its channel.
 #pragma once
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,6 +29,8 @@ public:
     ~ChannelConnections() override;
     bool next(IncomingConnection& out) override;
     void served(const Served& served) override;
+    // next() calls `act` once when it has waited for so long.
+    void when_idle(std::chrono::milliseconds after, std::function<void()> act);
     // For a machine that serves several channels at once, instead of next(): neither blocks.
     // Tells the daemon that the channel can take a request. Returns false if it is closed.
     bool say_ready();
@@ -41,6 +45,7 @@ public:
     };
 
 private:
+    void wake_after(std::chrono::milliseconds after) const;
     void describe(const protocol::Received& request, IncomingConnection& out);
     bool take(const protocol::Received& request, IncomingConnection& out);
     bool take_socket(tinykvm::UniqueFd socket, IncomingConnection& out) const;
@@ -50,6 +55,9 @@ private:
     First first_;
     std::uint32_t listener_;
     const Stopper& stop_;
+    std::chrono::milliseconds idle_after_{0}; // 0: never
+    std::function<void()> idle_;
+    bool idled_ = false; // since the last request
     const Ports ports_;
     protocol::Message ready_;
     std::uint64_t begin_cpu_ns_ = 0; // this thread's CPU time when it took the request

@@ -44,11 +44,12 @@ TEST_CASE("a manifest that says nothing of scale leaves it to the daemon") {
 
 TEST_CASE("all that a manifest can say to the daemon") {
     const FunctionSettings settings = function_settings(R"({"function":{
-        "scale":{"min":1,"max":4,"idle":"2m","queue":7,"queue-timeout":0.5},
+        "scale":{"min":1,"max":4,"idle":"2m","rest":"3s","queue":7,"queue-timeout":0.5},
         "hooks":{"after-restore":"/wake"},"secrets":["DB","API"],"versions":{"keep":3}}})");
     CHECK(settings.scale.min == 1);
     CHECK(settings.scale.max == 4u);
     CHECK(settings.scale.idle_ns == 120 * kSecond);
+    CHECK(settings.scale.rest_ns == 3 * kSecond);
     CHECK(settings.scale.queue == 7u);
     CHECK(settings.scale.queue_ns == kSecond / 2);
     CHECK(settings.after_restore == "/wake");
@@ -75,6 +76,9 @@ TEST_CASE("a function that keeps its state has one machine, and says how many re
     for (const std::string key : {"min", "max", "idle"})
         CHECK(said_of(R"({"function":{"ephemeral":false,"scale":{")" + key + R"(":1}}})")
                   .find("function.scale." + key + one_machine) != std::string::npos);
+    CHECK(
+        said_of(R"({"function":{"ephemeral":false,"scale":{"rest":1}}})").find("function.scale.rest must be absent") ==
+        0);
     for (const char* number : {"0", "257", "1.5", "\"4\""})
         CHECK(said_of(std::string(R"({"function":{"ephemeral":false,"scale":{"concurrency":)") + number + "}}}")
                   .find("function.scale.concurrency must be a whole number from 1 to 256") != std::string::npos);
@@ -110,6 +114,7 @@ TEST_CASE("a setting that cannot be is refused by its key, with what it may be")
              Wrong{scale(R"("min":3,"max":2)"), "function.scale.max must be at least function.scale.min"},
              Wrong{scale(R"("idle":"soon")"), "function.scale.idle must be a time such as"},
              Wrong{scale(R"("idle":true)"), "function.scale.idle must"},
+             Wrong{scale(R"("rest":"soon")"), "function.scale.rest must be a time such as"},
              Wrong{scale(R"("queue":1000001)"), "function.scale.queue must"},
              Wrong{scale(R"("queue-timeout":"-1s")"), "function.scale.queue-timeout must"},
              Wrong{R"({"function":{"hooks":{"after-restore":"wake"}}})", "function.hooks.after-restore must be a path"},

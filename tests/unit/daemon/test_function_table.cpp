@@ -3,6 +3,7 @@
 #include "src/daemon/function_table.hpp"
 
 #include <algorithm>
+#include <climits>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -53,7 +54,7 @@ public:
     daemon::FunctionTable table{functions.store,
                                 functions.pool,
                                 functions.logs,
-                                {.machines = 3, .idle_ns = kIdle},
+                                {.machines = 3, .idle_ns = kIdle, .rest_ns = 1'500'000},
                                 [] { return std::make_shared<CeilingsFile>(); },
                                 [this](const std::string& line) { notes.push_back(line); }};
 };
@@ -143,6 +144,29 @@ TEST_CASE("what a manifest does not say of scale is the daemon's") {
     CHECK(own.idle_ns == 1'000'000'000);
     CHECK(own.queue == 2);
     CHECK(own.queue_ns == 3'000'000'000);
+}
+
+TEST_CASE("machines rest when the manifest says so, and those that it keeps ready only then") {
+    World world;
+    const std::pair<const char*, unsigned> samples[] = {
+        {R"({})", 2},
+        {R"("rest":0)", 0},
+        {R"("rest":"0.1ms")", 1},
+        {R"("rest":"365h")", 365 * 3'600'000},
+        {R"("rest":"8000h")", INT_MAX},
+        {R"("min":1)", 0},
+        {R"("min":1,"rest":"5s")", 5000},
+    };
+    for (const auto& [scale, expected] : samples) {
+        CAPTURE(scale);
+        const std::string text = scale;
+        world.deploy("a", text == "{}" ? text : R"({"function":{"scale":{)" + text + "}}}");
+        world.refresh();
+        CHECK(world.live("a.example")->facts().rest_after_ms == expected);
+    }
+    world.deploy("a", R"({"function":{"ephemeral":false}})");
+    world.refresh();
+    CHECK(world.live("a.example")->facts().rest_after_ms == 0);
 }
 
 TEST_CASE("a version whose manifest is wrong is not live, which is noted once, and harms no other") {

@@ -208,3 +208,23 @@ TEST_CASE("a connection of a TCP function comes before its client has said anyth
     REQUIRE(source.next(incoming));
     CHECK(incoming.listener == 9);
 }
+
+TEST_CASE("who waits for long for a request is told once, until the next") {
+    Channel channel;
+    ChannelConnections source(channel.theirs.get(), 7, {}, channel.stop);
+    int told = 0;
+    source.when_idle(std::chrono::milliseconds(1), [&] {
+        ++told;
+        channel.request("GET /"); // only now
+    });
+    IncomingConnection incoming;
+    for (int request = 1; request <= 3; ++request) {
+        REQUIRE(source.next(incoming));
+        CHECK(told == request);
+        CHECK(incoming.received == "GET /");
+        CHECK(channel.receive().message.kind == Kind::ready);
+        incoming.memory->reply("200", request::Closing::clean);
+        channel.receive();
+    }
+    CHECK(channel.silent()); // it has said `ready` once for each
+}
