@@ -182,6 +182,8 @@ all_steps() {
     nightly release 1800 scripts/release.sh --check
     # The Helm chart: its objects, and daemons that are started as it says.
     nightly helm 1800 scripts/check_helm.sh "$results/helm.xml"
+    # docs/howto/three-hosts.md, typed word by word into three fresh Debian 12.
+    nightly three-hosts 1800 scripts/try_three_hosts.py
     # The library in a web server, with tenants.
     nightly drogon 1800 drogon "$results/drogon.xml"
     # Servers of Debian that exercise something that no other does.
