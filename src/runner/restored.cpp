@@ -160,6 +160,7 @@ void Restored::fill() {
     constexpr int kHeadStartMs = 100;
     if (!wait(kHeadStartMs))
         return; // nobody will need the rest
+    memory_->give_back_unused();
     if (loader_->caches()) {
         // Find out what is missing before the priority drops: while the cache answers, others may wait for it.
         std::vector<std::size_t> chunks;

@@ -144,6 +144,8 @@ void Image::make_room(std::uint32_t first, std::uint32_t end) {
     if (loader_)
         loader_->leave_out(first, end - first);
     const std::lock_guard lock(mutex_);
+    if (first < prepared_ && !gave_back_unused_)
+        replaced_.emplace_back(first, end);
     const auto touched = std::partition(parts_.begin(), parts_.end(), [&](const ImagePart& part) {
         return part.first >= end || part.first + part.count <= first;
     });
@@ -189,12 +191,42 @@ std::uint64_t Image::use_huge_pages() const {
     return collapse(view.data(), huge_bytes_);
 }
 
+void Image::punch(std::uint32_t first, std::uint32_t count) const {
+    (void)!::fallocate(memfd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                       static_cast<off_t>(std::uint64_t{first} * kPageSize),
+                       static_cast<off_t>(std::uint64_t{count} * kPageSize));
+}
+
+void Image::punch(FramePresence presence, const std::vector<bool>& except) const {
+    if (!loader_)
+        return;
+    const auto is_one = [&](std::uint32_t frame) { return !except[frame] && loader_->presence(frame) == presence; };
+    for (std::uint32_t first = 0, end; first < prepared_; first = end + 1) {
+        for (end = first; end < prepared_ && is_one(end);)
+            ++end;
+        if (end > first)
+            punch(first, end - first);
+    }
+}
+
 void Image::give_back_prepared(std::uint32_t first) {
     if (first < prepared_)
-        (void)!::fallocate(memfd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                           static_cast<off_t>(std::uint64_t{first} * kPageSize),
-                           static_cast<off_t>(std::uint64_t{prepared_ - first} * kPageSize));
+        punch(first, prepared_ - first);
     prepared_ = std::min(prepared_, first);
+    punch(FramePresence::absent, std::vector<bool>(prepared_));
+}
+
+void Image::give_back_unused() {
+    const std::lock_guard lock(mutex_);
+    for (const ImagePart& part : parts_)
+        if (part.first < prepared_)
+            punch(part.first, part.count);
+    std::vector<bool> used(prepared_);
+    for (const auto& [first, end] : replaced_)
+        std::fill(used.begin() + first, used.begin() + std::min(end, prepared_), true);
+    punch(FramePresence::hole, used);
+    replaced_ = {};
+    gave_back_unused_ = true;
 }
 
 Image::Attachment::Attachment(Attachment&& other) noexcept

@@ -68,8 +68,11 @@ public:
     void replace(std::uint32_t first, std::span<const std::byte> pages);
     // The same with pages that are not behind one another, each of kPageSize bytes.
     void replace(std::uint32_t first, std::span<const std::byte* const> pages);
-    // Frees the prefaulted memory from frame `first` on. Nothing may have been filled there yet.
+    // Frees the prefaulted memory from frame `first` on, and of frames before it that are not loaded yet. Nothing may
+    // have been filled there, nothing may be loading, and there may be no clones.
     void give_back_prepared(std::uint32_t first);
+    // Frees what was prefaulted where a part is now, and for frames that are holes; once. Thread-safe. Clones may run.
+    void give_back_unused();
 
     int fd() const { return memfd_.get(); }
     std::uint32_t frames() const { return frames_; }
@@ -128,6 +131,8 @@ public:
 
 private:
     Image(UniqueFd memfd, std::uint32_t frames, Mapping view, std::uint32_t prepared);
+    void punch(std::uint32_t first, std::uint32_t count) const;
+    void punch(FramePresence presence, const std::vector<bool>& except) const;
     void take_in(const ImagePart& part);
     void make_room(std::uint32_t first, std::uint32_t end);
 
@@ -135,6 +140,9 @@ private:
     std::uint32_t frames_;
     Mapping view_;
     std::uint32_t prepared_ = 0; // number of leading frames that are prefaulted
+    // Of these: [first, end) that were replaced since. Guarded by mutex_, as what follows.
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> replaced_;
+    bool gave_back_unused_ = false;
     std::shared_ptr<ImageLoader> loader_;
     std::unique_ptr<const LargePages> large_;
     std::uint64_t huge_bytes_ = 0; // a multiple of kHugePageBytes

@@ -143,6 +143,56 @@ TEST_CASE("an image whose memory was prepared is filled like any other") {
     CHECK(image->data()[11 * kPageSize] == std::byte{0x55});
 }
 
+namespace {
+// An image's loader for which everything is there or never was.
+class Loaded final : public ImageLoader {
+public:
+    explicit Loaded(std::string frames) : frames_(std::move(frames)) {}
+    void load(std::uint32_t) override { FAIL("nothing is to be loaded"); }
+    FramePresence presence(std::uint32_t frame) const override {
+        const char kind = frames_.at(frame);
+        return kind == '.' ? FramePresence::hole : kind == '?' ? FramePresence::absent : FramePresence::loaded;
+    }
+    void leave_out(std::uint32_t, std::uint32_t) override {}
+
+private:
+    const std::string frames_;
+};
+} // namespace
+
+TEST_CASE("memory that was prepared for zero pages and where a part lies now is given back, and nothing else") {
+    kvm::Vm vm = kvm_device().create_vm();
+    const auto image = Image::create(16, ImageMemory::prepare(12 * kPageSize));
+    image->set_loader(std::make_shared<Loaded>("UU..wwwww.U?...."));
+    const std::vector<std::byte> page(kPageSize, std::byte{0x55});
+    image->fill(0, std::vector<std::byte>(2 * kPageSize, std::byte{0x55}));
+    image->fill(10, page);
+    image->add_part({file_of(5, 0x77), 0, 4, 5});
+    const auto in_memory = [&] {
+        struct stat info {};
+        REQUIRE(::fstat(image->fd(), &info) == 0);
+        return info.st_blocks * 512 / static_cast<off_t>(kPageSize);
+    };
+    image->give_back_prepared(12);
+    CHECK(in_memory() == 11); // without the one that is not loaded
+    image->replace(3, page);  // a hole no more
+    GuestRam ram = GuestRam::clone(vm, image, 1 * kMiB);
+    image->give_back_unused();
+    CHECK(in_memory() == 4); // 0, 1, 3 and 10
+    const auto firsts = [&] {
+        std::string all;
+        for (Frame frame = 0; frame < 11; ++frame)
+            all += image->data()[frame * kPageSize] == std::byte{0}
+                       ? '.'
+                       : static_cast<char>(image->data()[frame * kPageSize]);
+        return all;
+    };
+    CHECK(firsts() == "UU.Uwwwww.U");
+    CHECK(ram.frame_bytes(8)[0] == std::byte{0x77});
+    image->replace(5, page); // brings the part into the memfd
+    CHECK(firsts() == "UU.UwUwww.U");
+}
+
 TEST_CASE("a part of an image lies in a file, for the machines that are there and for those that come") {
     kvm::Vm first_vm = kvm_device().create_vm(), second_vm = kvm_device().create_vm();
     const auto image = image_of(8);
