@@ -11,7 +11,6 @@
 #include "src/common/time_text.hpp"
 #include "src/daemon/control.hpp"
 #include "src/ops/json.hpp"
-#include "src/store/errors.hpp"
 #include "tinykvm/base/unique_fd.hpp"
 
 namespace kvmserver::admin {
@@ -68,12 +67,8 @@ const char* name_of(Of of) {
 void healthz(Call& call) { call.reply_bytes(200, "ok\n", {{"Content-Type", "text/plain"}}); }
 
 void readyz(Call& call) {
-    // Load balancers may let a server that answers 404 finish its requests, and end those of one that answers 503.
-    const std::string drained = call.query("drained").value_or("503");
-    if (drained != "404" && drained != "503")
-        throw store::BadValue("the query's drained is neither 404 nor 503");
     json checks;
-    bool ready = true, finishes = false;
+    bool ready = true;
     const auto check = [&](const char* name, const std::string& problem) {
         // No token is needed here, so tell only that something is wrong.
         checks[name] = problem.empty() ? "ok" : "failed";
@@ -85,11 +80,10 @@ void readyz(Call& call) {
     if (const daemon::Control* control = call.api.options().control)
         if (const daemon::DaemonInfo daemon = control->info();
             daemon.draining || daemon.drained || daemon.away_too_long) {
-            finishes = ready && !daemon.away_too_long;
             checks["daemon"] = daemon.draining ? "stopping" : daemon.away_too_long ? "cluster-away" : "drained";
             ready = false;
         }
-    call.reply(ready ? 200 : finishes && drained == "404" ? 404 : 503, {{"ready", ready}, {"checks", checks}});
+    call.reply(ready ? 200 : 503, {{"ready", ready}, {"checks", checks}});
 }
 
 void describe_api(Call& call) {

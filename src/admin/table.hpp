@@ -47,7 +47,7 @@ struct Interface {
     std::string_view query[8] = {}; // others are refused
     std::string_view headers[2] = {};
     std::string_view body = {}; // "": none
-    Answer replies[3] = {};
+    Answer replies[2] = {};
     std::string_view problems[20] = {}; // codes, in addition to those that every such endpoint has (openapi.cpp)
 };
 

@@ -23,7 +23,7 @@ RARE = {"chunks-away", "cluster-away", "bad-reply", "busy", "conflict", "disk-fu
 # A follower's reply has no end: test_a_followed_log_is_as_described.
 ELSEWHERE = {("function_logs", "query follow"), ("logs", "query follow"), ("verify", "query cluster")}
 # Only a cluster gives these: test_cluster_nodes.py, test_cluster.py.
-OF_CLUSTERS = {("list_nodes", "200"), ("drain_node", "200"), ("uncordon_node", "200"), ("readyz", "404")}
+OF_CLUSTERS = {("list_nodes", "200"), ("drain_node", "200"), ("uncordon_node", "200")}
 FILL = {"file": "app.js", "name": "hello", "version": "1", "variable": "A", "secret": "S", "digest": "0" * 64, "id": "0" * 32, "token": "nobody",
         "certificate": "nowhere.example", "node": "nowhere"}
 
@@ -329,7 +329,6 @@ def refusals(ask: Asker) -> None:
             ask.description.check(method, filled(path), b"", {}, reply) if reply.status >= 400 else None
             assert reply.status in (401, 403) or token not in (None, "") or operation["security"] == [], (method, path, reply)
         ask(method, filled(path) + "?colour=red", body, 400)
-    ask("GET", "/readyz?drained=500", status=400)
     ask("GET", "/v1/nothing", status=404, code="no-endpoint")
     ask("POST", "/v1/functions/hello", status=405, code="wrong-method")
 
@@ -337,7 +336,7 @@ def refusals(ask: Asker) -> None:
 def test_every_reply_is_as_described(ask, other_daemon, snaps, snapshots, program) -> None:
     """Each endpoint of a real daemon, with every input, successful reply and most errors that the document has."""
     ask.snapshot_file = snapshots.of(program("c-epoll"))
-    for path in ("/healthz", "/readyz", "/readyz?drained=404", "/", "/ui", "/ui/app.js", "/ui/charts.js", "/ui/style.css", "/v1", "/v1/openapi.json"):
+    for path in ("/healthz", "/readyz", "/", "/ui", "/ui/app.js", "/ui/charts.js", "/ui/style.css", "/v1", "/v1/openapi.json"):
         ask("GET", path, status=200)
     uploads(ask, *snaps)
     snap, other = (ask.upload(data) for data in snaps)
