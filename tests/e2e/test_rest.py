@@ -1,10 +1,12 @@
 """A machine that nobody asks for a while rests: it gives its memory back, and is made again for the next request."""
+import json
 import pathlib
 import re
 
 import harness
 import pytest
 from serving import manifest, open_files
+from test_serve_values import late_program
 
 SERVER = pathlib.Path(__file__).parent / "guests/unique/server.py"  # answers "name=value" pairs
 
@@ -69,6 +71,22 @@ def test_random_values_differ_after_it(store, serve) -> None:
         seen += [value for name, value in values.items() if not name.startswith("own")]
         wait_for_rest(the_process(daemon, "unique"))
     assert len(seen) >= 20 and len(set(seen)) == len(seen)
+
+
+def test_long_values_of_the_environment_are_there_after_it(store, serve, program) -> None:
+    """They were written into pages that the snapshot may not have."""
+    argv = late_program(program("node-http"))
+    folder = store.folder / "shop"
+    folder.mkdir()
+    (folder / "kvmserver.toml").write_text(
+        f"allow-all = true\nlevel = 1\n[run]\nprogram = {json.dumps(argv[0])}\nargs = {json.dumps(argv[1:])}\n"
+        '[function]\nname = "shop"\n[function.env]\nCOLOUR = "red"\nTOKEN = "x"\n[function.scale]\nrest = "300ms"\n')
+    store.ok("deploy", folder, "-q")
+    store.ok("env", "set", "shop", "COLOUR=" + "b" * 4000)
+    daemon = serve("--threads=1")
+    for _ in range(4):
+        assert daemon.text("shop", "/") == f"x|x|{'b' * 4000}|\n"
+        wait_for_rest(the_process(daemon, "shop"))
 
 
 def test_machines_that_are_kept_ready_do_not_rest(store, serve, program) -> None:

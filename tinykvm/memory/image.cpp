@@ -16,6 +16,7 @@
 
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/read.hpp"
+#include "tinykvm/base/zero.hpp"
 #include "tinykvm/memory/huge_pages.hpp"
 
 namespace tinykvm {
@@ -144,8 +145,6 @@ void Image::make_room(std::uint32_t first, std::uint32_t end) {
     if (loader_)
         loader_->leave_out(first, end - first);
     const std::lock_guard lock(mutex_);
-    if (first < prepared_ && !gave_back_unused_)
-        replaced_.emplace_back(first, end);
     const auto touched = std::partition(parts_.begin(), parts_.end(), [&](const ImagePart& part) {
         return part.first >= end || part.first + part.count <= first;
     });
@@ -197,12 +196,9 @@ void Image::punch(std::uint32_t first, std::uint32_t count) const {
                        static_cast<off_t>(std::uint64_t{count} * kPageSize));
 }
 
-void Image::punch(FramePresence presence, const std::vector<bool>& except) const {
-    if (!loader_)
-        return;
-    const auto is_one = [&](std::uint32_t frame) { return !except[frame] && loader_->presence(frame) == presence; };
+void Image::punch_all(const std::function<bool(std::uint32_t frame)>& unused) const {
     for (std::uint32_t first = 0, end; first < prepared_; first = end + 1) {
-        for (end = first; end < prepared_ && is_one(end);)
+        for (end = first; end < prepared_ && unused(end);)
             ++end;
         if (end > first)
             punch(first, end - first);
@@ -213,7 +209,7 @@ void Image::give_back_prepared(std::uint32_t first) {
     if (first < prepared_)
         punch(first, prepared_ - first);
     prepared_ = std::min(prepared_, first);
-    punch(FramePresence::absent, std::vector<bool>(prepared_));
+    punch_all([this](std::uint32_t frame) { return presence(frame) == FramePresence::absent; });
 }
 
 void Image::give_back_unused() {
@@ -221,12 +217,10 @@ void Image::give_back_unused() {
     for (const ImagePart& part : parts_)
         if (part.first < prepared_)
             punch(part.first, part.count);
-    std::vector<bool> used(prepared_);
-    for (const auto& [first, end] : replaced_)
-        std::fill(used.begin() + first, used.begin() + std::min(end, prepared_), true);
-    punch(FramePresence::hole, used);
-    replaced_ = {};
-    gave_back_unused_ = true;
+    // What was a hole for the loader may have been written to since.
+    punch_all([this](std::uint32_t frame) {
+        return is_hole(frame) && is_zero({data() + std::uint64_t{frame} * kPageSize, kPageSize});
+    });
 }
 
 Image::Attachment::Attachment(Attachment&& other) noexcept

@@ -71,7 +71,8 @@ public:
     // Frees the prefaulted memory from frame `first` on, and of frames before it that are not loaded yet. Nothing may
     // have been filled there, nothing may be loading, and there may be no clones.
     void give_back_prepared(std::uint32_t first);
-    // Frees what was prefaulted where a part is now, and for frames that are holes; once. Thread-safe. Clones may run.
+    // Frees what was prefaulted where a part is now, and for frames that are holes and still zero. Clones may run and
+    // parts may come, but nothing may write to the image meanwhile.
     void give_back_unused();
 
     int fd() const { return memfd_.get(); }
@@ -132,7 +133,8 @@ public:
 private:
     Image(UniqueFd memfd, std::uint32_t frames, Mapping view, std::uint32_t prepared);
     void punch(std::uint32_t first, std::uint32_t count) const;
-    void punch(FramePresence presence, const std::vector<bool>& except) const;
+    // Prefaulted frames for which it is true.
+    void punch_all(const std::function<bool(std::uint32_t frame)>& unused) const;
     void take_in(const ImagePart& part);
     void make_room(std::uint32_t first, std::uint32_t end);
 
@@ -140,9 +142,6 @@ private:
     std::uint32_t frames_;
     Mapping view_;
     std::uint32_t prepared_ = 0; // number of leading frames that are prefaulted
-    // Of these: [first, end) that were replaced since. Guarded by mutex_, as what follows.
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> replaced_;
-    bool gave_back_unused_ = false;
     std::shared_ptr<ImageLoader> loader_;
     std::unique_ptr<const LargePages> large_;
     std::uint64_t huge_bytes_ = 0; // a multiple of kHugePageBytes
