@@ -166,11 +166,13 @@ def test_a_drained_node_finishes_its_requests(cluster, named, folder, program) -
     with contextlib.closing(balancer), concurrent.futures.ThreadPoolExecutor() as pool:
         asked = pool.submit(ask, balancer.port, "slow", "/sleep/8000")
         has = []
-        harness.wait_until(lambda: has.extend(each for each in named if in_flight(each, "slow")) or has, "a node has the request")
+        harness.wait_until(lambda: has.extend(each for each in named if in_flight(each, "slow")) or has,
+                           "a node has the request")
         drained, other = has[0], named[has[0] is named[0]]
         before = requests_at(other, "slow")
         other.store.ok("drain", "first" if drained is named[0] else "second")
-        other.becomes(lambda: ask(balancer.port, "slow").status == 200 and requests_at(other, "slow") > before, "the other is asked")
+        other.becomes(lambda: ask(balancer.port, "slow").status == 200 and requests_at(other, "slow") > before,
+                      "the other is asked")
         assert not asked.done() and in_flight(drained, "slow") == 1
         while not asked.done():
             assert in_flight(other, "slow") == 0

@@ -72,7 +72,7 @@ public:
     // have been filled there, nothing may be loading, and there may be no clones.
     void give_back_prepared(std::uint32_t first);
     // Frees what was prefaulted where a part is now, and for frames that are holes and still zero. Clones may run and
-    // parts may come, but nothing may write to the image meanwhile.
+    // chunks may be loading, but nothing may write to holes meanwhile.
     void give_back_unused();
 
     int fd() const { return memfd_.get(); }
