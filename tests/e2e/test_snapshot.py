@@ -1,5 +1,6 @@
 """Snapshot files: made, inspected, restored, small, whole in themselves."""
 import contextlib
+import json
 import mmap
 import os
 import pathlib
@@ -200,6 +201,16 @@ def test_permissions_are_the_snapshots(folder, program) -> None:
         assert server.count() == 1
     finally:
         server.close()
+
+
+def test_what_a_program_does_at_some_times_of_a_second_is_not_hot(folder) -> None:
+    # Where it were, functions that differ in a line would share less.
+    path = folder / "app.snap"
+    made = make_snapshot({**guest("timely", "{port}"), "name": "timely"}, path, "--level", "1")
+    assert made.status == 0, made.error
+    memory = json.loads(kvmserver("inspect", path, "--json").out)["memory"]
+    assert memory["stored_raw_bytes"] > 4_000_000
+    assert memory["hot_raw_bytes"] < 1_000_000, memory
 
 
 def test_replaces_an_older_one_whole(folder, program) -> None:

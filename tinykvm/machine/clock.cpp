@@ -111,7 +111,7 @@ void GuestClock::refresh(abi::TimePage& page) {
     }
     page.tsc_base = now.mono_tsc;
     page.mono_base_ns = mono;
-    page.real_base_ns = now.real - scaled(now.real_tsc - now.mono_tsc, mult_);
+    page.real_base_ns = now.real + real_ahead_ns_ - scaled(now.real_tsc - now.mono_tsc, mult_);
     page.boot_base_ns = plus(now.boot - scaled(now.boot_tsc - now.mono_tsc, mult_), boot_offset_ns_);
     page.mult = mult;
     last_tsc_ = now.mono_tsc;

@@ -30,6 +30,8 @@ public:
     void resume(const ClockTimes& then, std::uint64_t slept_ns = 0);
     // Continues without a gap: monotonic and boot time follow the host's clocks, but are at least those in `then`.
     void continue_from(const ClockTimes& then);
+    // From the next refresh() on, CLOCK_REALTIME is this much ahead of the host's.
+    void set_real_ahead(std::uint64_t ns) { real_ahead_ns_ = ns; }
 
 private:
     void follow_rate(std::uint64_t tsc, std::uint64_t mono);
@@ -38,6 +40,7 @@ private:
     std::uint64_t nominal_mult_, mult_; // ns per tick, 32.32 fixed point: reported by KVM, measured
     // The guest's clock minus the host's.
     std::int64_t offset_ns_ = 0, boot_offset_ns_ = 0;
+    std::uint64_t real_ahead_ns_ = 0;
     std::uint64_t ahead_ns_ = 0; // how far the page is ahead of that, because an earlier page promised it
     std::uint64_t rate_tsc_ = 0, rate_mono_ = 0;                 // start of the current measurement of the rate
     std::uint64_t last_tsc_ = 0, last_mono_ = 0, last_mult_ = 0; // the page's content

@@ -254,6 +254,8 @@ public:
     // For a machine that waits or has not run yet: continues as if this much later, so that waits expire. If its
     // monotonic clock pauses (MachineOptions::time), only waits for a time of day or of CLOCK_BOOTTIME do.
     void skip_time(std::uint64_t ns);
+    // The machine's time of day is this much ahead of the host's.
+    void set_time_of_day_ahead(std::uint64_t ns) { clock_.set_real_ahead(ns); }
     // Clone only, before its first run: from now on accessed_frames() tells which frames the program uses.
     void forget_accessed();
     struct AccessedFrames {
