@@ -351,6 +351,7 @@ private:
             if (assignment_.rests_after.count() != 0)
                 source.when_idle(assignment_.rests_after, [&] {
                     request_machine.rest();
+                    restored_.share_hot();
                     SnapshotReader::drop_buffers();
                     ::malloc_trim(0);
                 });

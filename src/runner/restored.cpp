@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <future>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -139,6 +140,16 @@ void Restored::fill_behind(std::function<void()> on_damage) {
             on_damage();
         }
     });
+}
+
+void Restored::share_hot() {
+    if (memory_->huge_bytes() != 0) // all of it is to be in the image itself
+        return;
+    const std::lock_guard lock(sharing_);
+    try {
+        loader_->share_hot(first_chunks_, image_->hot_files);
+    } catch (const std::system_error&) { // out of mappings: the process keeps its own memory
+    }
 }
 
 void Restored::replace_image(std::shared_ptr<MachineImage> image) {

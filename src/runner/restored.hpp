@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -50,6 +51,8 @@ public:
     void fill_behind(std::function<void()> on_damage);
     // Replaces the cache that copies are requested from. Only while there are no other threads.
     void use_cache(std::shared_ptr<const PageCache> cache) { loader_->use_cache(std::move(cache)); }
+    // Maps hot pages that the cache has as well from there, unless the process has a machine. Thread-safe.
+    void share_hot();
     // Waits until that thread has ended. Call it before anything else writes to the image.
     void stop_filling();
     bool damaged() const { return damaged_; }
@@ -76,6 +79,7 @@ private:
     std::shared_ptr<tinykvm::MachineImage> image_;
     std::vector<tinykvm::Frame> changed_;
     std::atomic<bool> stop_{false}, damaged_{false};
+    std::mutex sharing_; // one thread calls SnapshotLoader::share_hot()
     Stopper stopper_;
     std::thread filler_;
 };

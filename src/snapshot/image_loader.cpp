@@ -1,11 +1,15 @@
 #include "src/snapshot/image_loader.hpp"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
 #include <system_error>
 
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/guest_addr.hpp"
+#include "tinykvm/base/mapping.hpp"
 #include "tinykvm/base/text.hpp"
 
 namespace kvmserver {
@@ -13,6 +17,28 @@ namespace {
 
 // Shorter runs are copied: each mapped run costs a mapping.
 constexpr std::uint32_t kWorthMapping = 64;
+
+// The least number of pages. A mapping and its open file take less than a tenth of their memory in each process.
+constexpr std::uint32_t kWorthSharing = 8;
+
+// The longest part of a run whose frames hold the pages of a copy and need not stay as they are.
+ChunkRun longest_equal(std::span<const ChunkRun> runs, std::span<const std::byte> copy,
+                       std::span<const std::byte> image, const std::vector<bool>& stays) {
+    using tinykvm::kPageSize;
+    ChunkRun longest{};
+    for (const ChunkRun& run : runs) {
+        std::uint32_t count = 0;
+        for (std::uint32_t i = 0; i < run.count; ++i) {
+            const std::size_t frame = run.first + i, page = run.page + i;
+            const bool equal = !stays[frame] && std::memcmp(copy.data() + page * kPageSize,
+                                                            image.data() + frame * kPageSize, kPageSize) == 0;
+            count = equal ? count + 1 : 0;
+            if (count > longest.count)
+                longest = {.first = run.first + i + 1 - count, .count = count, .page = run.page + i + 1 - count};
+        }
+    }
+    return longest;
+}
 
 std::vector<CopyName> hot_copies(const SnapshotReader& reader) {
     std::vector<CopyName> names;
@@ -171,6 +197,37 @@ void SnapshotLoader::fill(std::size_t number) {
         if (pages.empty())
             pages = reader_.unpack(number);
         put(*longest);
+    }
+}
+
+void SnapshotLoader::share_hot(std::size_t chunks, std::span<const tinykvm::FrameRun> own) {
+    using tinykvm::kPageSize;
+    if (!caches_)
+        return;
+    shared_.resize(hot_);
+    std::vector<std::size_t> numbers;
+    std::vector<CopyName> names;
+    for (std::size_t number = 0; number < chunks; ++number)
+        if (!shared_[number]) {
+            numbers.push_back(number);
+            names.push_back(*reader_.copy_name(number));
+        }
+    if (names.empty())
+        return;
+    std::vector<bool> stays(image_.frames());
+    for (const tinykvm::FrameRun& run : own)
+        std::fill_n(stays.begin() + run.first, run.count, true);
+    auto copies = cache_->find_all(names);
+    for (std::size_t i = 0; i < copies.size(); ++i) {
+        if (!copies[i])
+            continue;
+        const ChunkInfo& chunk = reader_.chunks()[numbers[i]];
+        const auto copy =
+            tinykvm::Mapping::map(chunk.raw_bytes(), PROT_READ, MAP_SHARED, copies[i].get(), 0, "a chunk's copy");
+        const ChunkRun run = longest_equal(runs_of(chunk), copy.bytes(), image_.bytes(), stays);
+        shared_[numbers[i]] =
+            run.count < kWorthSharing ||
+            image_.exchange({std::move(copies[i]), std::uint64_t{run.page} * kPageSize, run.first, run.count});
     }
 }
 

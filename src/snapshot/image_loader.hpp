@@ -32,6 +32,10 @@ public:
     // nobody may write to the image's frames, except to those already loaded, and through Image::replace().
     void map_cold_chunks() { maps_ = caches_; }
     bool caches() const { return caches_; }
+    // Puts the cache's copies of the first `chunks` chunks, which are loaded, in place of the image's own memory, where
+    // these hold the same bytes: processes with equal pages then have them once. Leaves out the frames of `own`. Call it
+    // again, not at the same time, for copies that the cache did not have, or if the image had clones.
+    void share_hot(std::size_t chunks, std::span<const tinykvm::FrameRun> own);
     // Call only while no other thread uses the loader.
     void use_cache(std::shared_ptr<const PageCache> cache) { cache_ = std::move(cache); }
 
@@ -65,6 +69,7 @@ private:
     std::once_flag asked_;       // requests the copies of all hot chunks at once
     std::vector<tinykvm::UniqueFd> hot_copies_;
     std::atomic<std::size_t> hot_from_cache_{0};
+    std::vector<bool> shared_; // by hot chunk: share_hot() has done what it can
     std::mutex mutex_;
     std::condition_variable arrived_;
 };

@@ -1,5 +1,7 @@
 """A machine that nobody asks for a while rests: it gives its memory back, and is made again for the next request."""
+import contextlib
 import json
+import os
 import pathlib
 import re
 
@@ -23,6 +25,15 @@ def wait_for_rest(pid: int) -> None:
 def own_kib(pid: int) -> int:
     text = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
     return int(re.search(r"^Anonymous:\s+(\d+)", text, re.M)[1])
+
+
+def image_kib(pid: int) -> int:
+    """What the process has of its image in memory of its own."""
+    for file in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if "kvmserver-image" in os.readlink(file):
+                return file.stat().st_blocks // 2
+    raise AssertionError(f"process {pid} has no image")
 
 
 def the_process(daemon, name: str) -> int:
@@ -59,6 +70,28 @@ def test_it_gives_its_memory_back_and_serves_as_before(store, serve, snapshots, 
     assert daemon.ask("rests", "/").body == first.body
     assert the_process(daemon, "rests") == pid
     assert has_machine(awake)
+
+
+def test_processes_at_rest_share_what_the_cache_has(store, serve, snapshots, program) -> None:
+    node = program("node-http")
+    store.deploy(snapshots.of(node), "awake")
+    for name in ("one", "other"):
+        deploy(store, node, name, 'rest = "1ms"')
+    daemon = serve("--rest=0", "--threads=1")
+    first = daemon.ask("awake", "/")
+    awake = the_process(daemon, "awake")
+    for name in ("one", "other"):
+
+        def shares() -> bool:
+            """Copies are made behind the first start."""
+            assert daemon.text(name, "/count") == "1\n"
+            wait_for_rest(the_process(daemon, name))
+            return image_kib(the_process(daemon, name)) < image_kib(awake) / 2
+
+        harness.wait_until(shares, f"{name} to share its image")
+        again = daemon.ask(name, "/")
+        assert again.status == 200 and again.body == first.body
+    assert daemon.text("awake", "/count") == "1\n"
 
 
 def test_random_values_differ_after_it(store, serve) -> None:

@@ -254,4 +254,15 @@ void Image::add_part(ImagePart part) {
     parts_.push_back(std::move(part));
 }
 
+bool Image::exchange(ImagePart part) {
+    const std::lock_guard lock(mutex_);
+    if (!attached_.empty() || parts_.size() >= kMaxParts / 2)
+        return false;
+    parts_.reserve(parts_.size() + 1);
+    map_part(view_.data(), part);
+    punch(part.first, part.count);
+    parts_.push_back(std::move(part));
+    return true;
+}
+
 } // namespace tinykvm

@@ -129,6 +129,9 @@ public:
     // Some attached mappings may then have the part, and the others the content of the memfd.
     static constexpr std::size_t kMaxParts = 128;
     void add_part(ImagePart part);
+    // Puts a part in place of frames that are loaded and hold the same bytes, and frees their memory. False, and
+    // nothing has changed: there are clones, or half of kMaxParts parts. Thread-safe. Throws HostError.
+    bool exchange(ImagePart part);
 
 private:
     Image(UniqueFd memfd, std::uint32_t frames, Mapping view, std::uint32_t prepared);

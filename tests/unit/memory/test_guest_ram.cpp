@@ -225,6 +225,39 @@ TEST_CASE("a part of an image lies in a file, for the machines that are there an
     CHECK_THROWS_AS(image->add_part({UniqueFd(kept), 0, 6, 3}), std::logic_error);
 }
 
+TEST_CASE("pages that a file holds as well come from there, once no machine has them") {
+    kvm::Vm vm = kvm_device().create_vm();
+    const auto image = Image::create(8);
+    image->fill(0, std::vector<std::byte>(8 * kPageSize, std::byte{0x77}));
+    const auto in_memory = [&] {
+        struct stat info {};
+        REQUIRE(::fstat(image->fd(), &info) == 0);
+        return info.st_blocks * 512 / static_cast<off_t>(kPageSize);
+    };
+    {
+        const GuestRam ram = GuestRam::clone(vm, image, 1 * kMiB);
+        CHECK_FALSE(image->exchange({file_of(4, 0x77), 0, 2, 4}));
+        CHECK(in_memory() == 8);
+    }
+    CHECK(image->exchange({file_of(4, 0x77), 0, 2, 4}));
+    CHECK(in_memory() == 4);
+    GuestRam ram = GuestRam::clone(vm, image, 1 * kMiB);
+    ram.frame_bytes(2)[0] = std::byte{1};
+    for (Frame frame = 0; frame < 8; ++frame) {
+        CHECK(image->data()[frame * kPageSize] == std::byte{0x77});
+        CHECK(ram.frame_bytes(frame)[0] == (frame == 2 ? std::byte{1} : std::byte{0x77}));
+    }
+}
+
+TEST_CASE("half of an image's parts are for pages that are not loaded yet") {
+    const auto image = Image::create(Image::kMaxParts);
+    std::uint32_t exchanged = 0;
+    while (exchanged < Image::kMaxParts && image->exchange({file_of(1, 0x77), 0, exchanged, 1}))
+        ++exchanged;
+    CHECK(exchanged == Image::kMaxParts / 2);
+    CHECK_NOTHROW(image->add_part({file_of(1, 0x77), 0, exchanged, 1}));
+}
+
 TEST_CASE("an image has only so many parts, and goes on without more") {
     const auto image = Image::create(Image::kMaxParts + 1);
     for (std::uint32_t frame = 0; frame < Image::kMaxParts; ++frame)
