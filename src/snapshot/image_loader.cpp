@@ -1,5 +1,6 @@
 #include "src/snapshot/image_loader.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 
@@ -21,23 +22,26 @@ constexpr std::uint32_t kWorthMapping = 64;
 // The least number of pages. A mapping and its open file take less than a tenth of their memory in each process.
 constexpr std::uint32_t kWorthSharing = 8;
 
-// The longest part of a run whose frames hold the pages of a copy and need not stay as they are.
-ChunkRun longest_equal(std::span<const ChunkRun> runs, std::span<const std::byte> copy,
-                       std::span<const std::byte> image, const std::vector<bool>& stays) {
+// The parts of runs, of kWorthSharing pages or more, whose frames hold the pages of a copy and need not stay as they
+// are.
+std::vector<ChunkRun> equal_runs(std::span<const ChunkRun> runs, std::span<const std::byte> copy,
+                                 std::span<const std::byte> image, const std::vector<bool>& stays) {
     using tinykvm::kPageSize;
-    ChunkRun longest{};
+    std::vector<ChunkRun> equal;
     for (const ChunkRun& run : runs) {
-        std::uint32_t count = 0;
-        for (std::uint32_t i = 0; i < run.count; ++i) {
+        const auto is_equal = [&](std::uint32_t i) {
             const std::size_t frame = run.first + i, page = run.page + i;
-            const bool equal = !stays[frame] && std::memcmp(copy.data() + page * kPageSize,
-                                                            image.data() + frame * kPageSize, kPageSize) == 0;
-            count = equal ? count + 1 : 0;
-            if (count > longest.count)
-                longest = {.first = run.first + i + 1 - count, .count = count, .page = run.page + i + 1 - count};
+            return !stays[frame] &&
+                   std::memcmp(copy.data() + page * kPageSize, image.data() + frame * kPageSize, kPageSize) == 0;
+        };
+        for (std::uint32_t begin = 0, end; begin < run.count; begin = end + 1) {
+            for (end = begin; end < run.count && is_equal(end);)
+                ++end;
+            if (end - begin >= kWorthSharing)
+                equal.push_back({run.first + begin, end - begin, run.page + begin});
         }
     }
-    return longest;
+    return equal;
 }
 
 std::vector<CopyName> hot_copies(const SnapshotReader& reader) {
@@ -224,10 +228,15 @@ void SnapshotLoader::share_hot(std::size_t chunks, std::span<const tinykvm::Fram
         const ChunkInfo& chunk = reader_.chunks()[numbers[i]];
         const auto copy =
             tinykvm::Mapping::map(chunk.raw_bytes(), PROT_READ, MAP_SHARED, copies[i].get(), 0, "a chunk's copy");
-        const ChunkRun run = longest_equal(runs_of(chunk), copy.bytes(), image_.bytes(), stays);
-        shared_[numbers[i]] =
-            run.count < kWorthSharing ||
-            image_.exchange({std::move(copies[i]), std::uint64_t{run.page} * kPageSize, run.first, run.count});
+        const auto runs = equal_runs(runs_of(chunk), copy.bytes(), image_.bytes(), stays);
+        std::size_t done = 0;
+        for (const ChunkRun& run : runs) {
+            tinykvm::UniqueFd file(::fcntl(copies[i].get(), F_DUPFD_CLOEXEC, 0));
+            if (!file || !image_.exchange({std::move(file), std::uint64_t{run.page} * kPageSize, run.first, run.count}))
+                break;
+            ++done;
+        }
+        shared_[numbers[i]] = done != 0 || runs.empty();
     }
 }
 

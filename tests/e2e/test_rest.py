@@ -74,10 +74,10 @@ def test_it_gives_its_memory_back_and_serves_as_before(store, serve, snapshots, 
 
 def test_processes_at_rest_share_what_the_cache_has(store, serve, snapshots, program) -> None:
     node = program("node-http")
-    store.deploy(snapshots.of(node), "awake")
+    deploy(store, node, "awake", 'rest = "0"')
     for name in ("one", "other"):
-        deploy(store, node, name, 'rest = "1ms"')
-    daemon = serve("--rest=0", "--threads=1")
+        store.deploy(snapshots.of(node), name)
+    daemon = serve("--rest=0.001", "--threads=1")
     first = daemon.ask("awake", "/")
     awake = the_process(daemon, "awake")
     for name in ("one", "other"):
