@@ -4,8 +4,8 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <exception>
 #include <future>
-#include <system_error>
 
 #include <fmt/format.h>
 
@@ -148,7 +148,8 @@ void Restored::share_hot() {
     const std::lock_guard lock(sharing_);
     try {
         loader_->share_hot(first_chunks_, image_->hot_files);
-    } catch (const std::system_error&) { // out of mappings: the process keeps its own memory
+    } catch (const std::exception&) {
+        // Out of mappings, or a file of the snapshot cannot be read any more: the process keeps its own memory.
     }
 }
 

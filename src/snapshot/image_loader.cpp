@@ -20,7 +20,7 @@ namespace {
 constexpr std::uint32_t kWorthMapping = 64;
 
 // The least number of pages. A mapping and its open file take less than a tenth of their memory in each process.
-constexpr std::uint32_t kWorthSharing = 8;
+constexpr std::uint32_t kWorthSharing = 3;
 
 // The parts of runs, of kWorthSharing pages or more, whose frames hold the pages of a copy and need not stay as they
 // are.
@@ -206,7 +206,7 @@ void SnapshotLoader::fill(std::size_t number) {
 
 void SnapshotLoader::share_hot(std::size_t chunks, std::span<const tinykvm::FrameRun> own) {
     using tinykvm::kPageSize;
-    if (!caches_)
+    if (hot_ == 0 || !cache_->usable() || !reader_.copy_name(0))
         return;
     shared_.resize(hot_);
     std::vector<std::size_t> numbers;
@@ -223,6 +223,8 @@ void SnapshotLoader::share_hot(std::size_t chunks, std::span<const tinykvm::Fram
         std::fill_n(stays.begin() + run.first, run.count, true);
     auto copies = cache_->find_all(names);
     for (std::size_t i = 0; i < copies.size(); ++i) {
+        if (!copies[i] && !caches_) // a snapshot so small that a start needs none
+            copies[i] = cache_->keep(names[i], reader_.unpack(numbers[i]));
         if (!copies[i])
             continue;
         const ChunkInfo& chunk = reader_.chunks()[numbers[i]];

@@ -33,8 +33,8 @@ public:
     void map_cold_chunks() { maps_ = caches_; }
     bool caches() const { return caches_; }
     // Puts the cache's copies of the first `chunks` chunks, which are loaded, in place of the image's own memory, where
-    // these hold the same bytes: processes with equal pages then have them once. Leaves out the frames of `own`. Call it
-    // again, not at the same time, for copies that the cache did not have, or if the image had clones.
+    // these hold the same bytes: processes with equal pages then have them once. Leaves out the frames of `own`. Call
+    // it again, not at the same time, for copies that the cache did not have, or if the image had clones.
     void share_hot(std::size_t chunks, std::span<const tinykvm::FrameRun> own);
     // Call only while no other thread uses the loader.
     void use_cache(std::shared_ptr<const PageCache> cache) { cache_ = std::move(cache); }

@@ -72,24 +72,25 @@ def test_it_gives_its_memory_back_and_serves_as_before(store, serve, snapshots, 
     assert has_machine(awake)
 
 
-def test_processes_at_rest_share_what_the_cache_has(store, serve, snapshots, program) -> None:
-    node = program("node-http")
-    deploy(store, node, "awake", 'rest = "0"')
-    for name in ("one", "other"):
-        store.deploy(snapshots.of(node), name)
+@pytest.mark.parametrize("name", ["node-http", pytest.param("c-epoll", marks=pytest.mark.emulated)])
+def test_processes_at_rest_share_what_the_cache_has(store, serve, snapshots, program, name: str) -> None:
+    server = program(name)
+    deploy(store, server, "awake", 'rest = "0"')
+    for function in ("one", "other"):
+        store.deploy(snapshots.of(server), function)
     daemon = serve("--rest=0.001", "--threads=1")
     first = daemon.ask("awake", "/")
     awake = the_process(daemon, "awake")
-    for name in ("one", "other"):
+    for function in ("one", "other"):
 
         def shares() -> bool:
             """Copies are made behind the first start."""
-            assert daemon.text(name, "/count") == "1\n"
-            wait_for_rest(the_process(daemon, name))
-            return image_kib(the_process(daemon, name)) < image_kib(awake) / 2
+            assert daemon.text(function, "/count") == "1\n"
+            wait_for_rest(the_process(daemon, function))
+            return image_kib(the_process(daemon, function)) < image_kib(awake) / 2
 
-        harness.wait_until(shares, f"{name} to share its image")
-        again = daemon.ask(name, "/")
+        harness.wait_until(shares, f"{function} to share its image")
+        again = daemon.ask(function, "/")
         assert again.status == 200 and again.body == first.body
     assert daemon.text("awake", "/count") == "1\n"
 
