@@ -106,14 +106,23 @@ std::vector<std::byte> compress_section(std::span<const std::byte> raw) {
     return stored;
 }
 
+namespace {
+
+struct FreeDecompressor {
+    void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
+};
+thread_local std::unique_ptr<ZSTD_DCtx, FreeDecompressor> decompressor; // made when it is needed
+
+} // namespace
+
 bool decompress(std::span<const std::byte> stored, std::span<std::byte> raw) {
-    struct Free {
-        void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
-    };
-    thread_local const std::unique_ptr<ZSTD_DCtx, Free> context(ZSTD_createDCtx());
-    if (!context)
+    if (!decompressor)
+        decompressor.reset(ZSTD_createDCtx());
+    if (!decompressor)
         throw std::bad_alloc();
-    return ZSTD_decompressDCtx(context.get(), raw.data(), raw.size(), stored.data(), stored.size()) == raw.size();
+    return ZSTD_decompressDCtx(decompressor.get(), raw.data(), raw.size(), stored.data(), stored.size()) == raw.size();
 }
+
+void drop_decompressor() { decompressor.reset(); }
 
 } // namespace kvmserver

@@ -57,5 +57,7 @@ std::vector<std::byte> compress_section(std::span<const std::byte> raw);
 
 // False unless `stored` decompresses to exactly raw.size() bytes. Never writes outside of `raw`.
 bool decompress(std::span<const std::byte> stored, std::span<std::byte> raw);
+// Frees what such calls keep on this thread for the next one: 95 KB.
+void drop_decompressor();
 
 } // namespace kvmserver

@@ -95,7 +95,10 @@ void SnapshotReader::decompress_chunk(std::size_t number, std::span<std::byte> r
         throw FormatError(fmt::format("chunk {} of guest memory does not decompress to its length", number));
 }
 
-void SnapshotReader::drop_buffers() { unpack_buffers = {}; }
+void SnapshotReader::drop_buffers() {
+    unpack_buffers = {};
+    drop_decompressor();
+}
 
 std::span<const std::byte> SnapshotReader::unpack(std::size_t number) const {
     const ChunkInfo& chunk = chunks_[number];
