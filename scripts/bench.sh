@@ -3,7 +3,7 @@
 # (bench/side_by_side.py), the time to the first reply (bench/start.py), and single operations (bench/micro); draws charts.
 #   scripts/bench.sh [--no-setup] [OPTIONS of bench/side_by_side.py]
 #   scripts/bench.sh --quick             one connection, a new one each: a few minutes
-#   scripts/bench.sh density [OPTIONS of bench/density.py]    starts and memory with up to 8,000 functions alive: 15 minutes
+#   scripts/bench.sh density [OPTIONS of bench/density.py]    starts and memory with up to 8,000 functions alive, and at rest: 20 minutes
 #   scripts/bench.sh --programs c-epoll,node-http --peer /opt/other/kvmserver
 # Figures are in build/bench/*.json, charts in docs/charts/ when matplotlib is there. docs/PERFORMANCE.md says how to read them.
 set -euo pipefail
@@ -64,7 +64,7 @@ build_micro() { cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DKVM
 
 mkdir -p "$out"
 ((density)) || rm -f "$out"/{side_by_side,start,micro}.json
-((density == 0)) || programs=c-epoll names=(c-epoll)
+((density == 0)) || programs=c-epoll,node-http names=(c-epoll node-http)
 title "Set up and build"
 if ((setup)); then
     must "set up" scripts/setup.sh --tests
@@ -78,7 +78,9 @@ if ((density)); then
     if has_matplotlib; then chart=(--chart docs/charts/density.svg); fi
     title "Starts and memory, by the number of functions alive"
     $python bench/density.py --json "$out/density.json" "${chart[@]}" "${arguments[@]}"
-    say "figures are in ${out#"$root"/}/density.json"
+    title "Memory just after a request and at rest"
+    $python bench/memory.py --json "$out/memory.json"
+    say "figures are in ${out#"$root"/}/density.json and memory.json"
     exit
 fi
 must "build the load generator" build_load
