@@ -1,12 +1,14 @@
 """Options, and what the tests share. See README.md."""
 import contextlib
 import os
+import pathlib
 import shutil
 import signal
 
 import front
 import harness
 import pytest
+from platforms import Platform
 from serving import Daemon, Store
 
 # A shell without job control starts what ends in `&` with SIGINT and SIGQUIT ignored, nohup with SIGHUP. What the tests
@@ -172,6 +174,21 @@ def serving():
 def still_runs(started: front.Front) -> None:
     if started.popen.returncode != 0:
         assert started.running(), f"the front ended: {started.popen.returncode} {started.err}"
+
+
+@pytest.fixture
+def platform(folder) -> Platform:
+    return Platform(folder)
+
+
+@pytest.fixture
+def snap(snapshots, program) -> pathlib.Path:
+    return snapshots.of(program("c-epoll"))
+
+
+@pytest.fixture
+def other_snap(snapshots, program) -> pathlib.Path:
+    return snapshots.of(program("c-poll"))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import harness
 import pytest
 from harness import Process, kvmserver
-from test_platform import Platform, platform  # noqa: F401  a fixture
+from platforms import Platform
 
 ALL = os.environ.get("INIT_TEMPLATES") == "all"
 # Of what a template's dependencies depend on.
@@ -90,7 +90,7 @@ class Deployed:
 
 
 @pytest.mark.parametrize("template", CASES)
-def test_template(platform, template: str) -> None:  # noqa: F811
+def test_template(platform, template: str) -> None:
     case, env = CASES[template], environment()
     if case.nightly and not ALL:
         pytest.skip(f"{case.nightly}: INIT_TEMPLATES=all")

@@ -1,82 +1,15 @@
 """The commands over a store: deploy and all that comes after it."""
-import hashlib
 import json
 import os
-import pathlib
 import pwd
 import re
 import shutil
-import signal
 import subprocess
 
 import harness
 import pytest
-from harness import Ended, kvmserver, make_snapshot
-
-
-class Platform:
-    """A store of the test's own."""
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        self.folder = folder
-        self.store = folder / "store"
-
-    def __call__(self, *words, stdin: bytes = b"", env: dict | None = None, cwd: pathlib.Path | None = None) -> Ended:
-        patience = harness.PATIENCE * 6
-        return kvmserver(*words, "--store", self.store, stdin=stdin, env=env, cwd=cwd, patience=patience)
-
-    def ok(self, *words, **more) -> str:
-        """Its last line."""
-        done = self(*words, **more)
-        assert done.status == 0, done
-        return (["", *done.out.splitlines()])[-1]
-
-    def json(self, *words):
-        done = self(*words, "--json")
-        assert done.status == 0, done
-        return done.result
-
-    def live(self, name: str) -> list[dict]:
-        return self.json("describe", name)["live"]
-
-    def files(self) -> dict[str, str]:
-        """Every file of the store but the index's own, with its digest."""
-        kept = [path for path in self.store.rglob("*") if path.is_file() and not path.name.startswith(("index.", "sweep."))]
-        return {str(path.relative_to(self.store)): hashlib.sha256(path.read_bytes()).hexdigest() for path in kept}
-
-    def fails(self, status: int, *words, **more) -> str:
-        """Its one line of error."""
-        done = self(*words, **more)
-        assert done.status == status, done
-        return done.error
-
-
-@pytest.fixture
-def platform(folder) -> Platform:
-    return Platform(folder)
-
-
-@pytest.fixture
-def snap(snapshots, program) -> pathlib.Path:
-    return snapshots.of(program("c-epoll"))
-
-
-@pytest.fixture
-def other_snap(snapshots, program) -> pathlib.Path:
-    return snapshots.of(program("c-poll"))
-
-
-def quoted(words: list[str]) -> str:
-    return json.dumps(words)  # TOML's arrays of strings look the same
-
-
-def manifest(folder: pathlib.Path, program: dict, function: str, top: str = "") -> pathlib.Path:
-    argv = harness.arguments_of(program, harness.free_port())
-    text = f"allow-all = true\nlevel = 1\nwarmup = 0\n{top}[run]\nprogram = {json.dumps(argv[0])}\nargs = {quoted(argv[1:])}\n"
-    path = folder / "kvmserver.toml"
-    folder.mkdir(exist_ok=True)
-    path.write_text(text + "[function]\n" + function)
-    return path
+from harness import kvmserver
+from platforms import manifest
 
 
 def test_deploy_snapshot(platform, snap) -> None:
@@ -209,6 +142,8 @@ def test_failed_build_changes_nothing(platform, program) -> None:
 
 
 # The program dies of /crash.
+
+
 def test_failed_health_keeps_the_old_one_live(platform, program) -> None:
     folder = platform.folder / "app"
     manifest(folder, program("c-epoll"), 'name = "shop"\n[function.hooks]\nhealth = "/"\n')
@@ -280,109 +215,6 @@ def test_dry_run_changes_nothing(platform, snap, program) -> None:
     assert platform.files() == before
 
 
-def test_equal_snapshots_share_chunks(platform, snap) -> None:
-    first = platform.json("deploy", snap, "--name", "one")
-    assert first["new_bytes"] == first["bytes"] == snap.stat().st_size
-    size = sum(path.stat().st_size for path in (platform.store / "chunks").rglob("*") if path.is_file())
-    assert size == snap.stat().st_size
-    second = platform.json("deploy", snap, "--name", "two")
-    assert second["new_bytes"] == 0 and second["snapshot"] == first["snapshot"]
-
-
-def test_functions_that_differ_in_a_line_share_nine_tenths(platform, program) -> None:
-    node = program("node-http")
-    sizes = []
-    for word in ("Hello", "Hallo"):
-        folder = platform.folder / word
-        shutil.copytree(node["cwd"], folder)
-        source = folder / "server.js"
-        source.write_text(source.read_text().replace("Hello from Node", f"{word} from Node"))
-        one = {**node, "cwd": str(folder), "argv": [part.replace(node["cwd"], str(folder)) for part in node["argv"]]}
-        path = folder / "app.snap"
-        assert make_snapshot(one, path, "--level", "1").status == 0
-        deployed = platform.json("deploy", path, "--name", word.lower())
-        sizes.append((deployed["new_bytes"], deployed["bytes"]))
-    (new, whole), (added, second) = sizes
-    assert new == whole
-    assert added <= second / 10, sizes
-
-
-@pytest.mark.nightly
-def test_the_next_version_compresses_only_what_is_new(platform, program, monkeypatch) -> None:
-    cache = platform.folder / "cache"
-    monkeypatch.setitem(harness.BASE_ENVIRONMENT, "XDG_CACHE_HOME", str(cache))
-    cache.mkdir()
-    folder = platform.folder / "app"
-    node = program("node-http")
-    shutil.copytree(node["cwd"], folder)
-    argv = [part.replace(node["cwd"], str(folder)).replace("{port}", str(harness.free_port())) for part in node["argv"]]
-    (folder / "kvmserver.toml").write_text(
-        f"allow-all = true\nlevel = 1\n[run]\nprogram = {json.dumps(argv[0])}\nargs = {json.dumps(argv[1:])}\n[function]\nname = \"app\"\n")
-
-    def deployed() -> set[str]:
-        platform.ok("deploy", folder, "-q")
-        return {path.name for path in (cache / "kvmserver").iterdir()}
-
-    first = deployed()
-    source = folder / "server.js"
-    source.write_text(source.read_text().replace("Hello from Node", "Hallo from Node"))
-    second = deployed()
-    assert len(first) > 40 and first < second
-    assert len(second - first) < len(first) * 0.6, (len(first), len(second))  # the hot ones are small and change most
-    assert platform("verify").status == 0
-
-
-def test_push_pull_inspect(platform, snap) -> None:
-    pushed = platform.ok("push", snap)
-    digest = hashlib.sha256(snap.read_bytes()).hexdigest()
-    assert pushed == f"Pushed sha256:{digest}"
-    back = platform.folder / "back.snap"
-    assert platform.ok("pull", f"sha256:{digest[:8]}", "-o", back).endswith(f"sha256:{digest}")
-    assert back.read_bytes() == snap.read_bytes()
-    platform.ok("deploy", back, "--name", "hello")
-    for reference in ("hello", "hello@1", "hello@v1"):
-        platform.ok("pull", reference, "-o", back)
-        assert back.read_bytes() == snap.read_bytes()
-        shown = platform("inspect", reference)
-        assert shown.out.startswith(f"snapshot     {reference}, "), shown
-        assert shown.out.splitlines()[-1] == "compatible: yes"
-    before = back.stat().st_ino
-    platform.fails(3, "pull", "hello@2", "-o", back)
-    platform.fails(3, "pull", "sha256:00000000", "-o", back)
-    platform.fails(2, "pull", "sha256:zz", "-o", back)
-    platform.fails(2, "pull", "hello")
-    assert back.stat().st_ino == before
-    platform.fails(3, "inspect", "nobody")
-
-
-def test_gc(platform, snap, other_snap) -> None:
-    platform.ok("deploy", snap, "--name", "hello")
-    platform.ok("deploy", other_snap, "--name", "hello")
-    assert platform.ok("gc") == "Freed 0 B"
-    before = platform.files()
-    dry = platform.ok("gc", "--keep", "1", "--dry-run")
-    assert re.fullmatch(r"Would free [\d.]+ [KM]iB", dry)
-    assert platform.files() == before
-    assert platform.ok("gc", "--keep", "1") == dry.replace("Would free", "Freed")
-    assert [v["version"] for v in platform.json("versions", "hello")["versions"]] == [2]
-    assert platform.ok("verify").startswith("Verified: functions 1, versions 1, snapshots 1,")
-    platform.fails(2, "gc", "--keep", "x")
-
-
-def test_verify_names_what_is_broken(platform, snap) -> None:
-    platform.ok("deploy", snap, "--name", "hello")
-    chunk = max((p for p in (platform.store / "chunks").rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
-    chunk.chmod(0o600)
-    with open(chunk, "r+b") as file:
-        file.seek(100)
-        file.write(b"spoilt")
-    found = platform("verify", "--dry-run")
-    assert found.status == 7 and chunk.name in found.out and found.out.splitlines()[-1].startswith("Faulty"), found
-    # The good bytes come back with the next deploy.
-    platform.ok("deploy", snap, "--name", "hello")
-    assert platform("verify").status == 0
-
-
 def test_environment(platform, snap) -> None:
     platform.ok("deploy", snap, "--name", "hello")
     assert platform.ok("env", "set", "hello", "DB_URL=a=b c") == "Set DB_URL"
@@ -426,112 +258,8 @@ def test_sort(platform, snap) -> None:
     platform.fails(2, "list", "--sort", "size")
 
 
-def test_bad_input(platform, snap) -> None:
-    bad = platform.folder / "bad.snap"
-    bad.write_bytes(b"no snapshot at all")
-    platform.fails(7, "deploy", bad)
-    data = bytearray(snap.read_bytes())
-    data[len(data) // 3] ^= 1
-    bad.write_bytes(data)
-    platform.fails(7, "deploy", bad, "--dry-run")
-    platform.fails(7, "deploy", bad)
-    platform.fails(7, "push", bad)
-    bad.write_bytes(snap.read_bytes()[:-5])
-    platform.fails(7, "push", bad)
-    platform.fails(3, "deploy", platform.folder / "missing.snap")
-    platform.fails(3, "deploy", platform.folder)
-    for name in ("Hello", "-x", "a.b", "x" * 64):
-        platform.fails(2, "deploy", snap, f"--name={name}")
-    platform.fails(2, "deploy", snap, "--route", "no route")
-    platform.fails(2, "deploy", snap, "--if-version", "x")
-    platform.fails(2, "deploy", snap, snap)
-    assert platform("list").out == ""
-    for words in (["describe", "x"], ["versions", "x"], ["rollback", "x"], ["traffic", "x", "1=100"], ["delete", "-y", "x"], ["delete", "x"]):
-        platform.fails(3, *words)
-
-
-@pytest.mark.parametrize(("text", "error"), [
-    ("[run]\nargs = []\n", "[run] program is missing"),
-    ('[run]\nprogram = "x"\n[function]\nname = 3\n', ":4: function.name must be a string"),
-    ('[run]\nprogram = "x"\n[function]\nroutes = "x"\n', ":4: function.routes must be an array"),
-    ('[run]\nprogram = "x"\n[function]\nroutes = ["a b"]\n', ":4: route"),
-    ('[run]\nprogram = "x"\n[function.hooks]\nhealth = "x"\n', ":4: function.hooks.health must begin with /"),
-    ('[run]\nprogram = "x"\n[function.hooks]\nhealth = "/ x"\n', "space"),
-    ('[run]\nprogram = "x"\n[function.env]\nA = 1\n', ":4: function.env.A must be a string"),
-    ('[run]\nprogram = "x"\n[function]\nenv = 1\n', ":4: function.env must be a table"),
-    ('[run]\nprogram = "x"\n[function.env]\n"A.B" = "1"\n', ":4: "),
-    ('[run]\nprogram = "x"\n[function]\nsecrets = [1]\n', ":4: function.secrets must be an array"),
-    ('[run]\nprogram = "x"\n[[function]]\n', "function must be a table"),
-    ('[run]\nprogram = "x"\n[function.scale]\nmax = 0\n', ":4: function.scale.max must be a whole number from 1"),
-    ('[run]\nprogram = "x"\n[function.scale]\nmin = 3\nmax = 2\n', ":5: function.scale.max must be at least function.scale.min"),
-    ('[run]\nprogram = "x"\n[function.scale]\nmin = 1\nidle = "soon"\n', ":5: function.scale.idle must be a time"),
-    ('[run]\nprogram = "x"\n[function.scale]\nqueue-timeout = -1\n', ":4: function.scale.queue-timeout must be a time"),
-    ('[run]\nprogram = "x"\n[function.versions]\nkeep = 0\n', ":4: function.versions.keep must be a whole number from 1"),
-    ('[run]\nprogram = "x"\n[function]\nscale = 1\n', ":4: function.scale must be a table"),
-    ("[run\n", ":1: "),
-])  # fmt: skip
-def test_bad_manifest(platform, text: str, error: str) -> None:
-    (platform.folder / "kvmserver.toml").write_text(text)
-    assert error in platform.fails(2, "deploy", platform.folder, "--name", "x")
-    assert not platform.store.exists()
-
-
-def test_unknown_keys_are_named(platform, program) -> None:
-    folder = platform.folder / "app"
-    manifest(folder, program("c-epoll"), 'nmae = "x"\n[function.hooks]\nhealht = "/"\n')
-    done = platform("deploy", folder, "--dry-run")
-    assert done.status == 0 and "'function.nmae'; ignored; did you mean name?" in done.err
-    assert "'function.hooks.healht'" in done.err
-
-
-def test_values_that_do_not_reach_the_program_are_named(platform, program) -> None:
-    """Python copies its environment at its start; a value may be too long for the room there is; a name may be none."""
-    folder, values = platform.folder / "app", 'secrets = ["KEY"]\n[function.env]\nA = "1"\n'
-    manifest(folder, program("python-http"), values)
-    done = platform("deploy", folder, "--dry-run")
-    assert done.status == 0 and "copies its environment when it starts, before function.secrets have values" in done.err
-    manifest(folder, program("python-http"), values.replace('secrets = ["KEY"]', ""))
-    assert platform("deploy", folder, "--dry-run").err == ""  # its snapshot is made with these
-    for name, more in (("python-http", '[function.hooks]\nafter-restore = "/r"\n'), ("c-epoll", "")):
-        manifest(folder, program(name), values + more)
-        assert "after-restore" not in platform("deploy", folder, "--dry-run").err
-    manifest(folder, program("c-epoll"), f'[function.env]\nA = "{"x" * 5000}"\n')
-    done = platform("deploy", folder, "--dry-run")
-    assert done.status == 0 and "function.env.A is too long for the program's environment (4095 bytes with its name)" in done.err
-    manifest(folder, program("c-epoll"), 'secrets = ["A=B"]\n')
-    done = platform("deploy", folder, "--dry-run")
-    assert done.status == 2 and "function.secrets" in done.err
-
-
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupted_deploy_leaves_nothing(platform, how: int) -> None:
-    folder, temporary = platform.folder / "app", platform.folder / "tmp"
-    temporary.mkdir()
-    folder.mkdir()
-    (folder / "kvmserver.toml").write_text('max-boot-time = 1000\n[run]\nprogram = "/bin/sleep"\nargs = ["1000"]\n')
-    words = [str(harness.KVMSERVER), "deploy", str(folder), "--store", str(platform.store)]
-    client = harness.Process(words, env={**harness.BASE_ENVIRONMENT, "TMPDIR": str(temporary)})
-    harness.wait_until(lambda: list(temporary.iterdir()) != [], "it boots")
-    client.popen.send_signal(how)
-    assert client.popen.wait(harness.PATIENCE) == -how, client.err
-    assert list(temporary.iterdir()) == []
-    client.close()
-
-
-def test_how_the_snapshot_failed_is_the_status(platform) -> None:
-    folder = platform.folder / "app"
-    folder.mkdir()
-    silent = platform.folder / "silent.c"
-    silent.write_text("#include <unistd.h>\nint main(void) { for (;;) pause(); }\n")
-    subprocess.run(["musl-gcc", "-static", "-o", platform.folder / "silent", silent], check=True)
-    (folder / "kvmserver.toml").write_text(f'max-boot-time = 0.5\n[run]\nprogram = "{platform.folder}/silent"\n')
-    assert "nothing was stored" in platform.fails(6, "deploy", folder, "--name", "x")
-    assert platform("list").out == ""
-
-
 @pytest.mark.parametrize("variable", ["KVMSERVER_STORE", "XDG_DATA_HOME", "HOME"])
 def test_where_the_store_is(folder, variable: str) -> None:
-    import os
     if variable != "KVMSERVER_STORE" and os.geteuid() == 0:
         pytest.skip("root's is /var/lib/kvmserver")
     done = kvmserver("describe", "x", env={variable: str(folder)})
@@ -557,7 +285,6 @@ def test_help_and_completion() -> None:
 
 
 def test_nothing_new_is_loaded() -> None:
-    import subprocess
     libraries = subprocess.run(["ldd", harness.KVMSERVER], capture_output=True, text=True).stdout
     for name in ("sqlite", "crypto", "curl", "stdc++"):
         assert name not in libraries

@@ -202,7 +202,7 @@ def test_scopes(far, snap) -> None:
 
 
 def test_a_sick_version_says_why(far, snap, program) -> None:
-    from test_platform import manifest
+    from platforms import manifest
     far.login("deploy")
     folder = far.folder / "app"
     manifest(folder, program("c-epoll"), 'name = "shop"\n[function.hooks]\nhealth = "/crash"\n')
