@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """How the time of a start and the memory of a function change with the number of functions that live on one host.
 
-    bench/density.py [--points 100,1000,2000,4000,6000,8000] [--daemons 1] [--starts 50] [--json FILE] [--chart FILE]
+    bench/density.py [--points 100,1000,2000,4000,6000,8000] [--daemons 1] [--starts 50] [--rest 10] [--json FILE]
+                     [--chart FILE]
 
-Functions of one C program (functions/c-epoll) are deployed to one daemon, each is asked once, and all stay alive. With
---daemons, each has its part of them: a process may have so many open files, and a function takes 7 of its daemon. At
-each point the last starts before it are timed: from connect until the reply is there, one after the other, each after a
-pause in which the daemon makes the next spare process; "in a row" are those before, without a pause.
-Memory is by how much MemAvailable of the host has fallen since the daemon rested, divided by the number of functions.
-An idle host is needed. Stops at a point when less than an eighth of the host's memory is available, and says so.
+Functions of one C program (functions/c-epoll) are deployed to one daemon, each is asked once, and all stay alive; their
+machines rest after --rest seconds (0: never). With --daemons, each has its part of them: a process may have so many
+open files, and a function takes 7 of its daemon. At each point the last starts before it are timed: from connect until
+the reply is there, one after the other, each after a pause in which the daemon makes the next spare process; "in a row"
+are those before, without a pause. Memory is by how much MemAvailable of the host has fallen since the daemon rested,
+divided by the number of functions, once all rest. An idle host is needed. Stops at a point when less than an eighth of the host's memory is available, and says so.
 
 --chart draws the starts as the figure of the LightVM paper (Manco et al., SOSP 2017, "My VM is lighter (and safer)
 than your container") does; its daytime unikernel takes 2.3 ms at first and 4.1 ms as the 8,000th. Needs build/ and its
@@ -37,7 +38,7 @@ def memory():
     return [int(lines[name].split()[0]) / 1024 for name in ("MemAvailable", "MemTotal")]
 
 
-def point(daemons, begin, end, starts, before):
+def point(daemons, begin, end, starts, before, rest):
     """The functions [begin, end) start, the last ones timed. `daemons`: and how many functions each has."""
     daemons, each = daemons
 
@@ -49,7 +50,7 @@ def point(daemons, begin, end, starts, before):
     for number in range(end - starts, end):
         time.sleep(PAUSE)
         taken.append(many.ms(lambda n=number: ask(n)))
-    time.sleep(SETTLE)
+    time.sleep(rest + SETTLE)
     tenths = statistics.quantiles(taken, n=10)
     return {"functions": end, "median_ms": statistics.median(taken), "tenth_ms": tenths[0], "nine_tenths_ms": tenths[-1],
             "in_a_row_ms": in_a_row / max(end - starts - begin, 1), "mib_each": (before - memory()[0]) / end}
@@ -63,7 +64,7 @@ def measure(options, folder):
         for number in range(options.daemons):
             store = folder / f"store{number}"
             many.fill(options, store, snapshots, each)
-            daemons.append(many.Daemon(options, store, "--idle=36000", "--threads=1"))
+            daemons.append(many.Daemon(options, store, "--idle=36000", f"--rest={options.rest}", "--threads=1"))
             ends.callback(daemons[-1].stop)
         for daemon in daemons:
             daemon.settled_cpu()
@@ -76,7 +77,7 @@ def measure(options, folder):
                 print(f"# not {end}: the host has {available:.0f} MiB left", flush=True)
                 break
             try:
-                results.append(point((daemons, each), begin, end, min(options.starts, end - begin), before))
+                results.append(point((daemons, each), begin, end, min(options.starts, end - begin), before, options.rest))
             except common.Failure as failure:  # a limit of the host, such as open files
                 if not results:
                     raise
@@ -110,6 +111,7 @@ def main():
     parser.add_argument("--points", default="100,1000,2000,4000,6000,8000", help="numbers of functions alive")
     parser.add_argument("--daemons", type=int, default=1, help="that share the functions")
     parser.add_argument("--starts", type=int, default=50, help="timed before each point")
+    parser.add_argument("--rest", type=float, default=10, help="seconds until an idle machine gives its memory back")
     parser.add_argument("--binary", default=str(common.KVMSERVER))
     parser.add_argument("--functions", dest="functions", default=str(common.FUNCTIONS), help=argparse.SUPPRESS)
     parser.add_argument("--json", metavar="FILE")
