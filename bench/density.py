@@ -9,7 +9,8 @@ machines rest after --rest seconds (0: never). With --daemons, each has its part
 open files, and a function takes 7 of its daemon. At each point the last starts before it are timed: from connect until
 the reply is there, one after the other, each after a pause in which the daemon makes the next spare process; "in a row"
 are those before, without a pause. Memory is by how much MemAvailable of the host has fallen since the daemon rested,
-divided by the number of functions, once all rest. An idle host is needed. Stops at a point when less than an eighth of the host's memory is available, and says so.
+divided by the number of functions, once all rest. An idle host is needed. Stops at a point when less than an eighth of
+the host's memory is available, and says so.
 
 --chart draws the starts as the figure of the LightVM paper (Manco et al., SOSP 2017, "My VM is lighter (and safer)
 than your container") does; its daytime unikernel takes 2.3 ms at first and 4.1 ms as the 8,000th. Needs build/ and its
