@@ -6,7 +6,7 @@
 So many functions of one snapshot are asked once, and once more; then they rest. "all" is by how much the host's
 MemAvailable has fallen for each, KiB, the other rows are parts of it by /proc/meminfo. A file's pages in memory count as
 available: what functions have of the cache's copies is not in these figures, and is there once for all of them.
-Then each is asked two times more. Needs an idle host, build/ and its functions.
+Then each is asked once more. Needs an idle host, build/ and its functions.
 """
 import argparse
 import json

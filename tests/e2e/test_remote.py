@@ -59,11 +59,6 @@ def far(folder, certificates):
 
 
 @pytest.fixture
-def snap(snapshots, program) -> pathlib.Path:
-    return snapshots.of(program("c-epoll"))
-
-
-@pytest.fixture
 def big(snapshots, program) -> pathlib.Path:
     """More than a socket's buffers hold."""
     return snapshots.of(program("python-http"))

@@ -241,12 +241,13 @@ Image::Attachment Image::attach(std::byte* memory) const {
     return {*this, memory};
 }
 
-void Image::add_part(ImagePart part) {
+void Image::check(const ImagePart& part) const {
     if (part.first > frames_ || part.count > frames_ - part.first)
-        throw std::logic_error("Image::add_part: beyond the image");
-    const std::lock_guard lock(mutex_);
-    if (parts_.size() == kMaxParts)
-        throw HostError(ENOMEM, "map a part of an image");
+        throw std::logic_error("a part beyond its image");
+}
+
+// Maps it into the image and all clones. Call with mutex_ held.
+void Image::keep(ImagePart part) {
     parts_.reserve(parts_.size() + 1);
     for (std::byte* memory : attached_)
         map_part(memory, part);
@@ -254,14 +255,22 @@ void Image::add_part(ImagePart part) {
     parts_.push_back(std::move(part));
 }
 
+void Image::add_part(ImagePart part) {
+    check(part);
+    const std::lock_guard lock(mutex_);
+    if (parts_.size() == kMaxParts)
+        throw HostError(ENOMEM, "map a part of an image");
+    keep(std::move(part));
+}
+
 bool Image::exchange(ImagePart part) {
+    check(part);
     const std::lock_guard lock(mutex_);
     if (!attached_.empty() || parts_.size() >= kMaxParts / 2)
         return false;
-    parts_.reserve(parts_.size() + 1);
-    map_part(view_.data(), part);
-    punch(part.first, part.count);
-    parts_.push_back(std::move(part));
+    const std::uint32_t first = part.first, count = part.count;
+    keep(std::move(part));
+    punch(first, count);
     return true;
 }
 

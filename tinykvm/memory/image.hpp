@@ -139,6 +139,8 @@ private:
     // Prefaulted frames for which it is true.
     void punch_all(const std::function<bool(std::uint32_t frame)>& unused) const;
     void take_in(const ImagePart& part);
+    void check(const ImagePart& part) const;
+    void keep(ImagePart part);
     void make_room(std::uint32_t first, std::uint32_t end);
 
     UniqueFd memfd_;
