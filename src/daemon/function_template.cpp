@@ -8,14 +8,18 @@
 #include <utility>
 #include <vector>
 
+#include "src/jail/shared_network.hpp"
 #include "src/jail/spawn.hpp"
 #include "src/protocol/worker_messages.hpp"
 #include "tinykvm/base/error.hpp"
 
 namespace kvmserver::daemon {
 
+using tinykvm::UniqueFd;
+
 std::optional<ForkedFunction> fork_functions(int control, jail::Mode mode) {
     constexpr std::size_t kLeast = 3; // stdout, stderr, control
+    UniqueFd hosts_network = mode == jail::Mode::off ? UniqueFd() : jail::enter_shared_network();
     for (;;) {
         const auto received = protocol::receive_files(control);
         if (!received || received->message.kind != protocol::Kind::fork)
@@ -36,7 +40,7 @@ std::optional<ForkedFunction> fork_functions(int control, jail::Mode mode) {
                 forked.error = error.code().value();
             }
             if (forked.process.pid == 0)
-                return ForkedFunction{received->message.state_bytes};
+                return ForkedFunction{received->message.state_bytes, std::move(hosts_network)};
         }
         answer.left = static_cast<std::uint32_t>(std::max(forked.process.pid, 0));
         answer.state_bytes = static_cast<std::uint64_t>(forked.error);

@@ -12,7 +12,8 @@ namespace kvmserver::daemon {
 
 // What a forked process is to do.
 struct ForkedFunction {
-    std::uint64_t ahead_bytes = 0; // FunctionOptions::ahead_bytes
+    std::uint64_t ahead_bytes = 0;   // FunctionOptions::ahead_bytes
+    tinykvm::UniqueFd hosts_network; // FunctionOptions::hosts_network
 };
 
 // Forks a process for each `fork` that comes (src/protocol/worker_messages.hpp), and returns in that process, which has

@@ -37,7 +37,8 @@ public:
     EventLoop(Listeners& listeners, std::function<void(const std::string&)> note,
               const Stopper& stop = StopSignal::instance());
     // With private listeners, for a machine that is reset: what an invocation opens and closes affects no other
-    // machine. It does not have the listeners of the image.
+    // machine. It does not have the listeners of the image. dry: nothing could come from outside, so that nothing
+    // really listens (Listeners::set_dry); the machine's own connections do not need that.
     enum class Own { real, dry };
     EventLoop(Own own, std::function<void(const std::string&)> note, const Stopper& stop = StopSignal::instance());
     void close_own_listeners(); // part of the reset

@@ -152,7 +152,8 @@ constexpr std::uint32_t kRightsOfRoot = 1u << CAP_CHOWN | 1u << CAP_DAC_OVERRIDE
 
 } // namespace
 
-Jail::Jail(Mode mode, Namespaces namespaces) : mode_(mode), namespaces_(namespaces) {
+Jail::Jail(Mode mode, Namespaces namespaces, UniqueFd hosts_network)
+    : mode_(mode), namespaces_(namespaces), shares_network_(hosts_network), network_(std::move(hosts_network)) {
     if (mode_ == Mode::off)
         return;
     const bool spawned = namespaces_ == Namespaces::spawned;
@@ -168,7 +169,7 @@ Jail::Jail(Mode mode, Namespaces namespaces) : mode_(mode), namespaces_(namespac
     if (namespaces_ == Namespaces::hosts)
         return;
     // Without a user namespace the process has the rights that it needs to return to the host's network.
-    if (spawned && !user_namespace_) {
+    if (spawned && !user_namespace_ && !shares_network_) {
         network_.reset(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
         if (network_ && ::unshare(CLONE_NEWNET) < 0)
             network_.reset();
@@ -198,6 +199,25 @@ Jail::Jail(Mode mode, Namespaces namespaces) : mode_(mode), namespaces_(namespac
 
 void Jail::record_missing(Wall wall, const std::string& what) {
     missing_.push_back({wall, fmt::format("{}: {}", what, std::strerror(errno))});
+}
+
+void Jail::make_network() {
+    shares_network_ = false;
+    if (::unshare(CLONE_NEWNET) < 0)
+        record_missing(Wall::network, "unshare");
+    else
+        set_loopback_up();
+}
+
+void Jail::choose_network(const Plan& plan) {
+    if (plan.network) {
+        if (network_ && ::setns(network_.get(), CLONE_NEWNET) < 0)
+            throw_errno("setns to the host's network");
+        shares_network_ = false;
+    } else if (!network_ || (shares_network_ && (plan.own_network || plan.connect))) {
+        make_network();
+    }
+    network_.reset();
 }
 
 // For Namespaces::made. Keeps the host's namespaces if new ones cannot be made.
@@ -258,8 +278,11 @@ void Jail::own_file_system(const Plan& plan) {
                 fmt::format("its jail cannot be made: {}; --jail=off does without one", text_of(missing_)));
         }
     }
-    if (!restrict_paths(root, plan.connect))
+    if (!restrict_paths(root, plan.connect)) {
         record_missing(Wall::landlock, "landlock");
+        if (shares_network_) // which only Landlock makes safe
+            make_network();
+    }
     common_.reset();
     beneath_.reset();
 }
@@ -269,11 +292,13 @@ bool Jail::restrict_paths(const OwnRoot& root, bool connect) {
     const OwnRoot* const has_rules = rules ? &common_->root() : nullptr;
     if (!rules)
         rules = PathRules::make();
+    // In a network namespace that others share, /proc/net would show them.
+    const auto add_proc = [&] { return shares_network_ || rules->add({kProc, false, true}); };
     return rules &&
            std::ranges::all_of(
                root.shown(),
                [&](const Shown& place) { return (has_rules && has_rules->shows(place)) || rules->add(place); }) &&
-           rules->add({kProc, false, true}) && rules->restrict(connect);
+           add_proc() && rules->restrict(connect);
 }
 
 // Gives up what neither KVM nor mounting needs.
@@ -313,15 +338,7 @@ void Jail::enter(const Plan& plan) {
     } else if (namespaces_ == Namespaces::made) {
         make_namespaces();
     }
-    if (plan.network && network_ && ::setns(network_.get(), CLONE_NEWNET) < 0)
-        throw_errno("setns to the host's network");
-    if (!plan.network && !network_) {
-        if (::unshare(CLONE_NEWNET) < 0)
-            record_missing(Wall::network, "unshare");
-        else
-            set_loopback_up();
-    }
-    network_.reset();
+    choose_network(plan);
     own_file_system(plan);
     drop_rights();
     proc_.reset();

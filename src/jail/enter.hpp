@@ -29,7 +29,8 @@ enum class Namespaces : std::uint8_t {
 class Jail {
 public:
     // First step, before the plan is known. Must run before any untrusted input is read.
-    Jail(Mode mode, Namespaces namespaces);
+    // `hosts_network`: the host's network namespace, if the process is in the shared one (shared_network.hpp).
+    Jail(Mode mode, Namespaces namespaces, tinykvm::UniqueFd hosts_network = {});
 
     // Mounts what nearly all plans show: `places`, for reading. The process may have to do without the host's /proc
     // from then on. For Namespaces::spawned; elsewhere, and if it fails, enter() does all of it.
@@ -41,10 +42,14 @@ public:
     void enter(const Plan& plan);
 
     const std::vector<Missing>& missing() const { return missing_; }
+    // After enter(): whether the process stays in the shared network namespace.
+    bool shares_network() const { return shares_network_; }
 
 private:
     void record_missing(Wall wall, const std::string& what); // records `what` and errno
     void make_namespaces();
+    void make_network(); // of the process's own
+    void choose_network(const Plan& plan);
     void own_file_system(const Plan& plan);
     bool restrict_paths(const OwnRoot& root, bool connect); // false, with errno, if that fails
     void drop_unneeded_rights();
@@ -54,10 +59,11 @@ private:
     Namespaces namespaces_;
     bool user_namespace_ = false;
     bool stays_root_ = false;
+    bool shares_network_;                // with functions that may not use the network
     unsigned user_ = 0;                  // user to become; 0: keep the current one
     tinykvm::UniqueFd user_map_;         // user namespace that maps our files to that user
     tinykvm::UniqueFd proc_;             // a procfs that shows only this process, or this process's folder of one
-    tinykvm::UniqueFd network_;          // the host's network namespace, while the process is in its own
+    tinykvm::UniqueFd network_;          // the host's network namespace, while the process is in another
     tinykvm::UniqueFd beneath_;          // that of pivot_beneath(); empty: there is none
     std::unique_ptr<CommonRoot> common_; // null: nothing is prepared
     // With Namespaces::made, computed on another thread, which has ended before the process enters its namespaces.

@@ -34,7 +34,12 @@ constexpr std::uint64_t kOfFiles = kExecute | kWriteFile | kReadFile | kTruncate
 constexpr std::uint64_t kConnectTcp = 1 << 1;
 constexpr std::uint64_t kAbstractSockets = 1, kSignals = 2;
 
-std::size_t size_of_ruleset(long version) { return version >= 6 ? sizeof(Ruleset) : version >= 4 ? 16 : 8; }
+constexpr long kScopes = 6; // the version that has them
+
+// -1: the kernel has no Landlock.
+long supported_version() { return ::syscall(kCreateRuleset, nullptr, 0, kVersion); }
+
+std::size_t size_of_ruleset(long version) { return version >= kScopes ? sizeof(Ruleset) : version >= 4 ? 16 : 8; }
 
 UniqueFd make_ruleset(const Ruleset& wanted, long version) {
     return UniqueFd(static_cast<int>(::syscall(kCreateRuleset, &wanted, size_of_ruleset(version), 0)));
@@ -42,8 +47,10 @@ UniqueFd make_ruleset(const Ruleset& wanted, long version) {
 
 } // namespace
 
+bool PathRules::can_part_abstract_sockets() { return supported_version() >= kScopes; }
+
 std::optional<PathRules> PathRules::make() {
-    const long version = ::syscall(kCreateRuleset, nullptr, 0, kVersion);
+    const long version = supported_version();
     if (version < 1)
         return std::nullopt;
     std::uint64_t handled = kAllOfFirst;
@@ -53,7 +60,7 @@ std::optional<PathRules> PathRules::make() {
         handled |= kTruncate;
     if (version >= 5)
         handled |= kDeviceControl;
-    UniqueFd rules = make_ruleset({handled, 0, version >= 6 ? kSignals : 0}, version);
+    UniqueFd rules = make_ruleset({handled, 0, version >= kScopes ? kSignals : 0}, version);
     if (!rules)
         return std::nullopt;
     return PathRules(std::move(rules), version, handled);
@@ -82,7 +89,7 @@ bool PathRules::restrict(bool connect) const {
     if (connect || version_ < 4)
         return true;
     // A layer of its own, so that rules of paths can be made before this is known. No rule allows a port.
-    const UniqueFd network = make_ruleset({0, kConnectTcp, version_ >= 6 ? kAbstractSockets : 0}, version_);
+    const UniqueFd network = make_ruleset({0, kConnectTcp, version_ >= kScopes ? kAbstractSockets : 0}, version_);
     return network && ::syscall(kRestrictSelf, network.get(), 0) == 0;
 }
 

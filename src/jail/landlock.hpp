@@ -14,6 +14,8 @@ class PathRules {
 public:
     // No rules yet. nullopt, with errno, when the kernel has no Landlock.
     static std::optional<PathRules> make();
+    // Whether restrict() can keep abstract sockets of processes outside away: Linux 6.12.
+    static bool can_part_abstract_sockets();
     // Allows a place that is opened as `at`, or that its path names now. False, with errno, if that fails; a path that
     // does not exist or may not be reached is not an error.
     bool add(const Shown& place, int at);

@@ -29,6 +29,8 @@ std::string to_text(const Plan& plan) {
         add('n', "");
     if (plan.connect)
         add('c', "");
+    if (plan.own_network)
+        add('o', "");
     for (const Place& place : plan.places)
         add(place.write ? 'w' : 'r', place.path);
     for (const Bound& bound : plan.bounds) {
@@ -65,6 +67,10 @@ std::optional<Plan> plan_from(std::string_view text) {
         }
         if (kind == 'c' && value.empty()) {
             plan.connect = true;
+            continue;
+        }
+        if (kind == 'o' && value.empty()) {
+            plan.own_network = true;
             continue;
         }
         if (kind == 'b' && value.empty()) {

@@ -23,8 +23,10 @@ using Bound = std::vector<Place>;
 
 struct Plan {
     Mode mode = Mode::automatic;
-    bool network = false;             // keep the host's network
-    bool connect = false;             // allow connections to TCP ports and abstract sockets there
+    bool network = false; // keep the host's network
+    bool connect = false; // allow connections to TCP ports and abstract sockets there
+    // Without `network`: not one that it shares with other functions. It may bind abstract sockets, or read /proc/net.
+    bool own_network = false;
     std::vector<Place> places;        // "/": the whole file system
     std::vector<Bound> bounds;        // all apply
     std::vector<std::string> folders; // must exist, even if empty: the working directory

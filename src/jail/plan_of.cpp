@@ -1,6 +1,9 @@
 #include "src/jail/plan_of.hpp"
 
+#include <algorithm>
 #include <string_view>
+
+#include "tinykvm/base/path_text.hpp"
 
 namespace kvmserver::jail {
 
@@ -29,6 +32,14 @@ Plan plan_of(const tinykvm::Permissions& permissions, const std::string& cwd) {
     }
     if (cwd.starts_with('/'))
         plan.folders.push_back(cwd);
+    const auto is_abstract = [](const NetRule& rule) {
+        return rule.host.starts_with(std::string(tinykvm::kUnixRule) + "@");
+    };
+    const auto has_proc = [](const Place& place) {
+        return place.path == "/" || tinykvm::is_beneath(place.path, "/proc");
+    };
+    plan.own_network =
+        std::ranges::any_of(permissions.listen, is_abstract) || std::ranges::any_of(plan.places, has_proc);
     return plan;
 }
 

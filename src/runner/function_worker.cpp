@@ -414,7 +414,8 @@ private:
 int run_function(FunctionOptions options) {
     // An arena for each thread would keep 100 KiB, of which malloc_trim(3) gives nothing back.
     ::mallopt(M_ARENA_MAX, 1);
-    jail::Jail jail(options.jail, jail::in_own_namespaces() ? jail::Namespaces::spawned : jail::Namespaces::hosts);
+    jail::Jail jail(options.jail, jail::in_own_namespaces() ? jail::Namespaces::spawned : jail::Namespaces::hosts,
+                    std::move(options.hosts_network));
     Restored::Ahead ahead;
     std::exception_ptr failed;
     try {
@@ -433,6 +434,7 @@ int run_function(FunctionOptions options) {
         return 0;
     jail.enter(*plan);
     options.machine.hidden = plan->hidden;
+    options.machine.shared_network = jail.shares_network();
     auto assignment = receive_assignment(options.control.get(), jail);
     if (!assignment)
         return 0;

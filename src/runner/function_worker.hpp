@@ -14,6 +14,8 @@ struct FunctionOptions {
     tinykvm::UniqueFd control; // the socket to the daemon: worker_messages.hpp
     Options machine;           // the options that snaprun would be given
     jail::Mode jail = jail::Mode::automatic;
+    // The host's network namespace when this process is in the shared one (src/jail/shared_network.hpp).
+    tinykvm::UniqueFd hosts_network;
     std::uint64_t ahead_bytes = 0; // image memory to prepare before the snapshot is known
     // Called with the name of what is served ("hello v4") once it is known.
     std::function<void(const std::string& name)> on_name;

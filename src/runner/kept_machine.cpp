@@ -12,6 +12,7 @@
 #include "src/capture/synthetic_request.hpp"
 #include "src/event_loop/overrun.hpp"
 #include "src/protocol/worker_messages.hpp"
+#include "src/setup/machine_env.hpp"
 #include "src/setup/report.hpp"
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/machine/clock.hpp"
@@ -37,7 +38,7 @@ KeptMachine::KeptMachine(const Setup& setup, const std::shared_ptr<const Machine
                          bool suspends, ChannelConnections::First first, ChannelConnections::Ports ports)
     : setup_(setup), name_(std::move(name)), suspends_(suspends), listener_(image->listeners.front().id), first_(first),
       ports_(std::move(ports)), epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      loop_(EventLoop::Own::real, note_line, stop_), env_(env_of(setup)) {
+      loop_(own_listeners(setup), note_line, stop_), env_(env_of(setup)) {
     epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
     if (!epoll_ || !wake_ || ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) < 0)
         throw_errno("epoll");

@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "src/event_loop/overrun.hpp"
+#include "src/setup/machine_env.hpp"
 #include "src/setup/report.hpp"
 #include "tinykvm/base/error.hpp"
 
@@ -24,7 +25,7 @@ RequestMachine::RequestMachine(const Setup& setup, const Options& options, std::
                                ConnectionSource& source, WorkerStats& stats, const Stopper& stop,
                                Neighbours* neighbours)
     : setup_(setup), options_(options), image_(std::move(image)), source_(source), stats_(stats), env_(setup.env),
-      loop_(EventLoop::Own::real, note_line, stop) {
+      loop_(own_listeners(setup), note_line, stop) {
     // Ceilings may have cut down what a request may take.
     const std::uint64_t most = memory_beside_image(env_.limits, image_->image->bytes().size());
     env_.options.arena = {.bytes = std::min(env_.limits.request_arena, most) & ~(kHugePageBytes - 1),

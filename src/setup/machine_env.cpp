@@ -41,6 +41,10 @@ ProgramFacts facts_of(const ProgramSpec& program, const Limits& limits) {
     return facts;
 }
 
+EventLoop::Own own_listeners(const Setup& setup) {
+    return setup.policy->permissions().shared_network ? EventLoop::Own::dry : EventLoop::Own::real;
+}
+
 void start_listeners(Setup& setup, const Options& options) {
     setup.listeners = std::make_unique<Listeners>();
     setup.listeners->set_policy(setup.policy.get());

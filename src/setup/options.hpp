@@ -107,7 +107,9 @@ struct Options {
     bool one_to_one = false; // of `storage`: a machine of it for each request machine
 
     tinykvm::Permissions permissions;
-    std::vector<std::string> hidden; // becomes Permissions::hidden, whichever permissions apply
+    // Become those of Permissions, whichever permissions apply.
+    std::vector<std::string> hidden;
+    bool shared_network = false;
     tinykvm::Limits limits;
     std::vector<Ceilings> ceilings; // a function's permissions and limits are cut down to each of these
     // Long names of options that the user set on the command line or in the file. For all others, snaprun takes

@@ -41,6 +41,7 @@ std::unique_ptr<Setup> set_up_restored(const Options& options, const MachineStat
     }
     permissions.always_own_folders = options.permissions.always_own_folders;
     permissions.hidden = hidden_folders(options);
+    permissions.shared_network = options.shared_network;
     Limits limits = state.limits;
     if (given("max-request-time"))
         limits.request_seconds = options.limits.request_seconds;

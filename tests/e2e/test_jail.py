@@ -1,5 +1,6 @@
 """The walls around the process of a function: what somebody reaches who has broken out of a machine, and that functions work behind them."""
 import contextlib
+import ctypes
 import os
 import pathlib
 import re
@@ -27,9 +28,40 @@ def listening(address: str):
         yield
 
 
+# Listens at abstract names and at a port, says the port, and answers what comes there until its input ends.
+NEIGHBOUR = """import select, socket, sys
+stream, messages, port = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM), socket.socket(type=socket.SOCK_DGRAM)
+stream.bind("\\0" + sys.argv[1]); stream.listen()
+messages.bind("\\0" + sys.argv[1] + "-messages")
+port.bind(("0.0.0.0", 0))
+print(port.getsockname()[1], flush=True)
+while port in select.select([port, sys.stdin], [], [])[0]:
+    port.sendto(*port.recvfrom(9))
+"""
+
+
+@contextlib.contextmanager
+def neighbour(pid: int, name: str):
+    """One that listens in the network namespace of a process, as another function there could. Yields its port."""
+    inside = [] if os.geteuid() != 0 else ["nsenter", f"--net=/proc/{pid}/ns/net"]
+    with subprocess.Popen([*inside, "python3", "-c", NEIGHBOUR, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        yield int(other.stdout.readline())
+        other.stdin.close()
+
+
 RIGHTS = {"few": ["--allow-listen"], "all": ["--allow-all"]}
 # What --allow-all gives by its own meaning.
 GIVEN = {"secret", "climb", "write-anywhere", "front", "abstract-socket"}
+
+
+def shares_networks() -> bool:
+    """Whether functions without network share a network namespace here: root, and Linux 6.12."""
+    landlock_create_ruleset = 444
+    return os.geteuid() == 0 and ctypes.CDLL(None).syscall(landlock_create_ruleset, None, 0, 1) >= 6
+
+
+def network_of(pid: int) -> str:
+    return os.readlink(f"/proc/{pid}/ns/net")
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +86,12 @@ def broken(made, tmp_path_factory):
     store.deploy(made["few"], "victim")
     abstract = f"kvmserver-test-{os.getpid()}"
     with listening("\0" + abstract), contextlib.closing(
-            BackDoor(store, env={"XDG_CACHE_HOME": str(cache)})) as daemon:
+            BackDoor(store, env={"XDG_CACHE_HOME": str(cache)})) as daemon, contextlib.ExitStack() as ends:
         assert daemon.ask("victim", "/").status == 200
         [victim] = daemon.processes()["victim v1"]
+        port = ends.enter_context(neighbour(victim, abstract + "-neighbour"))
         facts = {"STORE": store.path, "CACHE": cache / "kvmserver", "SECRET": secret, "DAEMON": daemon.popen.pid, "VICTIM": victim,
-                 "FRONT": daemon.port, "ABSTRACT": abstract}
+                 "FRONT": daemon.port, "ABSTRACT": abstract, "NEIGHBOUR": abstract + "-neighbour", "NEIGHBOUR_PORT": port}
         yield daemon, store, facts
 
 
@@ -94,8 +127,36 @@ def test_who_breaks_out_of_a_machine_gets_nowhere(broken, made, attack, rights):
     daemon, store, facts = broken
     came = outcome(broken, made[rights], attack, f"{attack}-{rights}")
     assert came.startswith(f"attack {attack}: nothing") or "signal 31" in came, came
+    if attack.startswith("neighbour"):
+        [pid] = daemon.processes()[f"{attack}-{rights} v1"]
+        assert (network_of(pid) == network_of(facts["VICTIM"])) == (rights == "few" and shares_networks())
     assert daemon.ask("victim", "/").status == 200
     assert not list(pathlib.Path(facts["CACHE"]).glob("left-behind*")) and not (store.path / "left-behind").exists()
+
+
+def test_functions_that_listen_share_a_network_and_do_not_see_it(folder):
+    """They may not connect, so nobody reaches what they listen at but themselves. Each has all ports."""
+    store = serving.Store(folder)
+    port, datagrams = str(harness.free_port()), str(harness.free_port())
+    rights = {"one": ["--allow-listen"], "two": ["--allow-listen"], "none": [f"--allow-listen=127.0.0.1:{port}"],
+              "own": ["--allow-listen=unix:@kvmserver-test", "--allow-listen=127.0.0.1"]}
+    for name, options in rights.items():
+        at = [datagrams] if name in {"one", "two"} else []
+        done = harness.kvmserver("snapshot", *options, "-o", folder / f"{name}.snap", str(harness.GUESTS / "reaches"), port, *at)
+        assert done.status == 0, done
+        store.deploy(folder / f"{name}.snap", name)
+    with contextlib.closing(serving.Daemon(store)) as daemon:
+        def answers(path: str) -> dict[str, str]:
+            return {name: daemon.ask(name, path).body.decode() for name in rights}
+
+        assert answers("/bind/5353") == {"one": "ok", "two": "ok", "none": "EACCES", "own": "ok"}
+        assert answers(f"/bind/{datagrams}") == {"one": "EADDRINUSE", "two": "EADDRINUSE", "none": "EACCES", "own": "ok"}
+        assert answers("/receive") == {"one": "EAGAIN", "two": "EAGAIN", "none": "EBADF", "own": "EBADF"}
+        assert answers("/listen/5354") == {"one": "ok", "two": "ok", "none": "EACCES", "own": "ok"}
+        assert set(answers("/loopback").values()) == {"ok"}
+        networks = {name.split()[0]: network_of(pid) for name, [pid] in daemon.processes().items()}
+        assert (networks["one"] == networks["two"] == networks["none"]) == shares_networks()
+        assert networks["own"] not in {networks["one"], network_of(daemon.popen.pid)}
 
 
 @pytest.mark.parametrize("attack", sorted(GIVEN))

@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/if_packet.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/ptrace.h>
@@ -25,6 +27,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <fstream>
 
 namespace attacks {
 namespace {
@@ -116,12 +119,57 @@ std::string front(const Facts& facts) {
                : "";
 }
 
-std::string abstract(const Facts& facts) {
+struct Abstract {
+    explicit Abstract(const std::string& name) : bytes(offsetof(sockaddr_un, sun_path) + 1 + name.size()) {
+        address.sun_family = AF_UNIX;
+        name.copy(address.sun_path + 1, sizeof(address.sun_path) - 1);
+    }
     sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    const std::string name = of(facts, "ABSTRACT");
-    name.copy(address.sun_path + 1, sizeof(address.sun_path) - 1);
-    return connected(address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size()));
+    socklen_t bytes;
+};
+
+std::string abstract(const std::string& name) {
+    const Abstract at(name);
+    return connected(at.address, at.bytes);
+}
+
+std::string send_to_abstract(const std::string& name) {
+    const Abstract at(name);
+    const int fd = ::socket(AF_UNIX, SOCK_DGRAM, 0);
+    return fd >= 0 && ::sendto(fd, "x", 1, 0, reinterpret_cast<const sockaddr*>(&at.address), at.bytes) == 1 ? "sent"
+                                                                                                             : "";
+}
+
+std::string asked_port(long port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int fd = ::socket(AF_INET, SOCK_DGRAM, 0);
+    char answer = 0; // or an error, if nobody is there
+    return fd >= 0 && ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+                   ::send(fd, "x", 1, 0) == 1 && ::recv(fd, &answer, 1, 0) == 1
+               ? "answered"
+               : "";
+}
+
+// Who else is in the network namespace.
+std::string names_of(const Facts& facts) {
+    for (const char* const path : {"/proc/net/unix", "/proc/self/net/unix", "/proc/thread-self/net/unix"}) {
+        std::ifstream file(path);
+        for (std::string line; std::getline(file, line);)
+            if (line.find(of(facts, "NEIGHBOUR")) != line.npos)
+                return line;
+    }
+    return "";
+}
+
+// With it up, processes in one network namespace would reach one another.
+std::string raise_loopback() {
+    ifreq request{};
+    std::strcpy(request.ifr_name, "lo");
+    request.ifr_flags = IFF_UP;
+    return answered(::ioctl(::socket(AF_INET, SOCK_DGRAM, 0), SIOCSIFFLAGS, &request), "loopback is up");
 }
 
 std::string read_memory(const Facts& facts) {
@@ -275,7 +323,15 @@ std::map<std::string, Attack> make_all() {
     };
     // the network and IPC; the function has no permission for either
     all["front"] = front;
-    all["abstract-socket"] = abstract;
+    all["abstract-socket"] = [](const Facts& facts) { return abstract(of(facts, "ABSTRACT")); };
+    // what listens in the network namespace of another function
+    all["neighbour"] = [](const Facts& facts) { return abstract(of(facts, "NEIGHBOUR")); };
+    all["neighbour-message"] = [](const Facts& facts) {
+        return send_to_abstract(of(facts, "NEIGHBOUR") + "-messages");
+    };
+    all["neighbour-port"] = [](const Facts& facts) { return asked_port(number(facts, "NEIGHBOUR_PORT")); };
+    all["neighbour-names"] = names_of;
+    all["neighbour-loopback"] = [](const Facts&) { return raise_loopback(); };
     all["packet-socket"] = [](const Facts&) { return packet_socket(); };
     all["vsock"] = [](const Facts&) { return answered(::socket(AF_VSOCK, SOCK_STREAM, 0), "a vsock"); };
     all["alg-socket"] = [](const Facts&) { return answered(::socket(AF_ALG, SOCK_SEQPACKET, 0), "AF_ALG"); };

@@ -10,13 +10,13 @@ namespace tinykvm {
 namespace {
 
 // HandleInfo::flags also holds socket options, in these bits.
-constexpr std::uint32_t kV6Only = 1u << 30;
+constexpr std::uint32_t kV6Only = 1u << 30, kReuseAddress = 1u << 28;
 struct Switch {
     std::uint32_t flag;
     int option;
 };
 constexpr Switch kSwitches[] = {
-    {1u << 29, SO_BROADCAST}, {1u << 28, SO_REUSEADDR}, {1u << 27, SO_REUSEPORT}}; // level SOL_SOCKET
+    {1u << 29, SO_BROADCAST}, {kReuseAddress, SO_REUSEADDR}, {1u << 27, SO_REUSEPORT}}; // level SOL_SOCKET
 
 const sockaddr* address_of(const std::vector<std::uint8_t>& bytes) {
     return reinterpret_cast<const sockaddr*>(bytes.data());
@@ -56,6 +56,15 @@ void note_settings(int fd, HandleInfo& info) {
         info.peer.assign(reinterpret_cast<const std::uint8_t*>(&peer),
                          reinterpret_cast<const std::uint8_t*>(&peer) + bytes);
 }
+
+void share_port(int fd) {
+    const int on = 1;
+    ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+}
+
+void share_port(HandleInfo& info) { info.flags |= kReuseAddress; }
+
+bool shares_port(int fd) { return is_on(fd, SOL_SOCKET, SO_REUSEADDR) || is_on(fd, SOL_SOCKET, SO_REUSEPORT); }
 
 UniqueFd make_datagram_socket(const HandleInfo& info) {
     UniqueFd fd(::socket(info.family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, info.protocol));

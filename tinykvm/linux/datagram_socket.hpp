@@ -17,6 +17,11 @@ bool names_port(const std::vector<std::uint8_t>& address);
 bool can_be_made_anew(const HandleInfo& info);
 // Stores the peer and the options of the socket in `info`.
 void note_settings(int fd, HandleInfo& info);
+// Lets a socket be bound to a port that other programs in a shared network have bound (Permissions::shared_network), of
+// which none is to learn. Nothing arrives at such ports.
+void share_port(int fd);
+void share_port(HandleInfo& info); // of one that is to be made
+bool shares_port(int fd);          // also if the program itself has allowed it: SO_REUSEADDR, SO_REUSEPORT
 // Makes a socket with these settings, bound and connected. Null with errno set on failure.
 UniqueFd make_datagram_socket(const HandleInfo& info);
 

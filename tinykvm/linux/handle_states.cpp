@@ -112,6 +112,8 @@ bool restore_bound(const HandleState& state, const Policy& policy, Handle& handl
         return true;
     }
     handle.info.bound = state.bound;
+    if (policy.permissions().shared_network)
+        share_port(handle.info);
     UniqueFd fd = make_datagram_socket(handle.info);
     if (!fd) {
         handle.lost_why =

@@ -228,6 +228,24 @@ void HandleTable::set_bound(std::int32_t number, std::vector<std::uint8_t> addre
     put(number, std::move(copy));
 }
 
+bool HandleTable::has_bound(const NetAddress& address) const {
+    for (std::int32_t number = 0; number < static_cast<std::int32_t>(slots_.size()); ++number) {
+        const Handle* const handle = find(number);
+        if (!handle || handle->lost != 0 || handle->info.bound.empty())
+            continue;
+        const auto other = net_address(reinterpret_cast<const sockaddr*>(handle->info.bound.data()),
+                                       static_cast<socklen_t>(handle->info.bound.size()));
+        if (!other || other->port != address.port)
+            continue;
+        const bool any = other->is_any() || address.is_any();
+        const bool one_family = other->is_ipv4() == address.is_ipv4();
+        const NetAddress& six = other->is_ipv4() ? address : *other;
+        if (one_family ? any || other->bytes == address.bytes : six.is_any())
+            return true;
+    }
+    return false;
+}
+
 bool HandleTable::is_shared(std::int32_t number) const {
     const Handle* handle = find(number);
     return handle && handle->info.kind == HandleKind::socket && handle->file &&

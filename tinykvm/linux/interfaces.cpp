@@ -21,6 +21,9 @@ namespace tinykvm {
 
 namespace {
 
+bool has_ipv6() { return static_cast<bool>(UniqueFd(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0))); }
+
+// As it is in a new network namespace once it is up.
 Interface loopback() {
     Interface lo;
     lo.index = 1;
@@ -34,6 +37,14 @@ Interface loopback() {
     four.scope = RT_SCOPE_HOST;
     four.ip = {127, 0, 0, 1};
     lo.addresses.push_back(four);
+    if (has_ipv6()) {
+        InterfaceAddress six;
+        six.family = AF_INET6;
+        six.prefix = 128;
+        six.scope = RT_SCOPE_HOST;
+        six.ip[15] = 1;
+        lo.addresses.push_back(six);
+    }
     return lo;
 }
 
@@ -117,9 +128,10 @@ std::vector<Interface> all() {
 } // namespace
 
 std::vector<Interface> visible_interfaces(const Policy& policy) {
-    std::vector<Interface> out = all();
-    if (!policy.may_bind_ephemeral()) // the program may not use the network
-        std::erase_if(out, [](const Interface& i) { return (i.flags & IFF_LOOPBACK) == 0; });
+    // A program that may not use the network sees no interface of the host, and a loopback even if none is up.
+    std::vector<Interface> out;
+    if (policy.may_bind_ephemeral() && !policy.permissions().shared_network)
+        out = all();
     if (out.empty())
         out.push_back(loopback());
     return out;

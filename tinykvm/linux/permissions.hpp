@@ -40,6 +40,9 @@ struct Permissions {
     bool always_own_folders = false;
     // Absolute host paths of kvmserver's own files, hidden whatever the permissions above say. Not saved in snapshots.
     std::vector<std::string> hidden;
+    // This process shares a network namespace with other programs' processes. Nothing is reached there, nothing comes
+    // in, and any address can be bound. Not saved in snapshots.
+    bool shared_network = false;
     bool operator==(const Permissions&) const = default;
 };
 

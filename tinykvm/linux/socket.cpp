@@ -11,6 +11,7 @@
 
 #include "tinykvm/abi/guest_kernel.hpp"
 #include "tinykvm/base/path_text.hpp"
+#include "tinykvm/linux/datagram_socket.hpp"
 #include "tinykvm/linux/handlers.hpp"
 #include "tinykvm/linux/socket_address.hpp"
 
@@ -146,8 +147,13 @@ std::int64_t call_bind(CallContext& call, const CallArgs& args) {
     const int number = int_arg(args.arg[0]);
     if (call.handles.is_shared(number))
         return -EINVAL;
-    const std::int64_t result = result_of(::bind(handle->file->fd(), address.get(), address.length));
     const auto local = net_address(address.get(), address.length);
+    if (local && call.policy.permissions().shared_network) {
+        if (local->port != 0 && call.handles.has_bound(*local) && !shares_port(handle->file->fd()))
+            return -EADDRINUSE;
+        share_port(handle->file->fd());
+    }
+    const std::int64_t result = result_of(::bind(handle->file->fd(), address.get(), address.length));
     if (result == 0 && handle->info.type == SOCK_DGRAM && local) {
         const auto* bytes = reinterpret_cast<const std::uint8_t*>(address.get());
         call.handles.set_bound(number, std::vector<std::uint8_t>(bytes, bytes + address.length));

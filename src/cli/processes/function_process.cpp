@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
+#include <utility>
 
 #include "src/cli/processes/inner_process.hpp"
 #include "src/daemon/function_template.hpp"
@@ -30,10 +31,8 @@ void probe_host() {
     }
 }
 
-} // namespace
-
-int function_process(const std::vector<std::string>& words, std::span<char> title,
-                     const std::function<int(FunctionOptions)>& action) {
+int serve_function(const std::vector<std::string>& words, std::span<char> title, tinykvm::UniqueFd hosts_network,
+                   const std::function<int(FunctionOptions)>& action) {
     return inner_process([&] {
         const bool with_parent = words.size() == 6 && words[5] == "with-parent";
         const auto mode = words.size() > 3 ? jail::mode_of(words[3]) : std::nullopt;
@@ -45,11 +44,19 @@ int function_process(const std::vector<std::string>& words, std::span<char> titl
         FunctionOptions options;
         options.control = inherited(words[2]);
         options.jail = *mode;
+        options.hosts_network = std::move(hosts_network);
         options.ahead_bytes = std::strtoull(words[4].c_str(), nullptr, 10);
         options.on_name = [title](const std::string& name) { write_over(title, name, '\0'); };
         options.machine.ephemeral = true;
         return action(std::move(options));
     });
+}
+
+} // namespace
+
+int function_process(const std::vector<std::string>& words, std::span<char> title,
+                     const std::function<int(FunctionOptions)>& action) {
+    return serve_function(words, title, {}, action);
 }
 
 int function_template(const std::vector<std::string>& words, std::span<char> first, std::span<char> title,
@@ -71,8 +78,8 @@ int function_template(const std::vector<std::string>& words, std::span<char> fir
         return code;
     write_over(first, daemon::kFunctionProcess, '\0');
     write_over(title, "spare", ' ');
-    return function_process(
-        {daemon::kFunctionProcess, words[1], words[2], words[3], std::to_string(forked->ahead_bytes)}, title, action);
+    return serve_function({daemon::kFunctionProcess, words[1], words[2], words[3], std::to_string(forked->ahead_bytes)},
+                          title, std::move(forked->hosts_network), action);
 }
 
 } // namespace kvmserver::cli

@@ -1,8 +1,12 @@
-// An HTTP server that tries what a request's path says and answers how it went: GET /read/etc/hosts,
-// /write/srv/x, /stat/srv, /connect/1.2.3.4:80, /abstract/NAME, /spin, /crash, /touch/MIB.
+// reaches PORT [UDP-PORT]: an HTTP server that tries what a request's path says and answers how it went: GET
+// /read/etc/hosts, /write/srv/x, /stat/srv, /connect/1.2.3.4:80, /bind/PORT (a datagram socket on 127.0.0.1), /receive
+// (what came to UDP-PORT, bound before the first request), /listen/PORT (and connect to it), /abstract/NAME, /loopback
+// (whether it is there and up), /spin, /crash, /touch/MIB.
 #include "server.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -42,6 +46,50 @@ static int connected(char* where) {
     return done;
 }
 
+static struct sockaddr_in at_loopback(const char* port) {
+    return (struct sockaddr_in){
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port)), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+}
+
+static int close_after(int done, int one, int other) {
+    int error = errno;
+    close(one);
+    close(other);
+    errno = error;
+    return done;
+}
+
+static int datagrams = -1; // bound before the first request
+
+static int bound(const char* port) {
+    struct sockaddr_in four = at_loopback(port);
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    return close_after(bind(fd, (struct sockaddr*)&four, sizeof four), fd, -1);
+}
+
+static int listened(const char* port) {
+    struct sockaddr_in four = at_loopback(port);
+    int server = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+    int done = bind(server, (struct sockaddr*)&four, sizeof four) || listen(server, 1) ||
+                       connect(client, (struct sockaddr*)&four, sizeof four)
+                   ? -1
+                   : 0;
+    return close_after(done, server, client);
+}
+
+static int has_loopback(void) {
+    struct ifaddrs* all;
+    int found = 0;
+    if (getifaddrs(&all) < 0)
+        return -1;
+    for (struct ifaddrs* i = all; i; i = i->ifa_next)
+        if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET && (i->ifa_flags & IFF_UP) && strcmp(i->ifa_name, "lo") == 0)
+            found |= ((struct sockaddr_in*)i->ifa_addr)->sin_addr.s_addr == htonl(INADDR_LOOPBACK);
+    freeifaddrs(all);
+    errno = ENODEV;
+    return found ? 0 : -1;
+}
+
 static int connected_abstract(const char* name) {
     struct sockaddr_un un = {.sun_family = AF_UNIX};
     strncpy(un.sun_path + 1, name, sizeof un.sun_path - 2);
@@ -71,6 +119,16 @@ static int tried(char* path) {
         return stat(rest, &st);
     if (strncmp(what, "connect/", 8) == 0)
         return connected(name);
+    if (strncmp(what, "bind/", 5) == 0)
+        return bound(name);
+    if (strncmp(what, "receive", 7) == 0) {
+        char c;
+        return recv(datagrams, &c, 1, MSG_DONTWAIT) < 0 ? -1 : 0;
+    }
+    if (strncmp(what, "listen/", 7) == 0)
+        return listened(name);
+    if (strncmp(what, "loopback", 8) == 0)
+        return has_loopback();
     if (strncmp(what, "abstract/", 9) == 0)
         return connected_abstract(name);
     if (strncmp(what, "crash", 5) == 0)
@@ -93,6 +151,14 @@ static int tried(char* path) {
 
 int main(int argc, char** argv) {
     int listener = listen_on(atoi(argv[argc > 1 ? 1 : 0]));
+    if (argc > 2) {
+        struct sockaddr_in four = at_loopback(argv[2]);
+        datagrams = socket(AF_INET, SOCK_DGRAM, 0);
+        if (bind(datagrams, (struct sockaddr*)&four, sizeof four) < 0) {
+            perror("bind");
+            return 1;
+        }
+    }
     for (;;) {
         int fd = accept(listener, NULL, NULL);
         if (fd < 0)

@@ -6,7 +6,7 @@ using namespace kvmserver::jail;
 TEST_CASE("a plan is the same after its text") {
     Plan plan;
     plan.mode = Mode::strict;
-    plan.network = plan.connect = true;
+    plan.network = plan.connect = plan.own_network = true;
     add_place(plan, "/srv/with a\nline", false);
     add_place(plan, "/srv/data", true);
     plan.folders = {"/home/app"};
