@@ -75,7 +75,9 @@ def snapshots(options, folder):
     made = []
     for number in range(options.snapshots):
         made.append(folder / f"{number}.snap")
-        run(options, "snapshot", "--allow-all", "-o", made[-1], "--env", f"NUMBER={number}", *common.words(program, common.free_port()))
+        # What most functions may do: read the folder that they come from, and listen.
+        run(options, "snapshot", f"--allow-read={program['cwd']}", "--allow-listen=127.0.0.1", "-o", made[-1], "--env", f"NUMBER={number}",
+            *common.words(program, common.free_port()))
     return made
 
 
