@@ -8,8 +8,10 @@ cold    --functions different functions, half of functions/c-epoll and half of n
         and how many failed. Before the first round their snapshots have been served once, so that the page cache of
         the store is as it is on a machine that has run for a while; --rounds times.
 crowd   p50 and p99 of a warm C function, by wrk with 8 connections, in turns: without others, with --idle connections
-        that have sent nothing since one request, and with --slow more that send one byte of a request each second. Each
-        turn takes 5 s; the turns follow each other --rounds times. Printed: medians, and the ratio to those without.
+        that have sent nothing since one request, and with --slow more that send one byte of a request each second. What
+        sending these bytes itself costs a host of two CPUs says a turn in which the slow ones are connected to a socket
+        that nobody reads from. Each turn takes 5 s; the turns follow each other --rounds times. Printed: medians, and
+        ratios.
 
 Needs build/ (scripts/build.sh, scripts/functions.sh) and, for the connections, a hard limit of open files above
 the number of connections.
@@ -100,8 +102,12 @@ def latencies(port, seconds=5):
 class Crowd:
     """Connections from several addresses of this machine: each has few ports."""
 
-    def __init__(self, port, idle, slow):
+    def __init__(self, port, idle, slow, unread):
         self.sockets = []
+        self.unread = []
+        sink = socket.create_server(("127.0.0.1", 0)) if unread else None
+        if sink:
+            port = sink.getsockname()[1]
         self.slow = []
         self.ended = threading.Event()
         for number in range(idle + slow):
@@ -114,6 +120,8 @@ class Crowd:
                 self.sockets.append(client)
             else:
                 self.slow.append(client)
+                if sink:
+                    self.unread.append(sink.accept()[0])
         self.thread = threading.Thread(target=self.drip)
         self.thread.start()
 
@@ -137,20 +145,21 @@ class Crowd:
     def close(self):
         self.ended.set()
         self.thread.join()
-        for client in self.sockets + self.slow:
+        for client in self.sockets + self.slow + self.unread:
             client.close()
 
 
 def crowd(options, folder):
     platform = serving.Platform(folder)
     platform.deploy(serving.snapshot(folder, "w", serving.c_program(folder, "Hello")), "warm")
-    turns = {"alone": [], "idle": [], "slow": []}
+    turns = {"alone": [], "unread": [], "idle": [], "slow": []}
     try:
         platform.serve("--idle", "3600", "--max-connections", "16000", "--access-log", "/dev/null")
         latencies(platform.port)
         for _ in range(options.rounds):
-            for name, idle, slow in [("alone", 0, 0), ("idle", options.idle, 0), ("slow", options.idle, options.slow)]:
-                others = Crowd(platform.port, idle, slow)
+            for name in turns:
+                idle, slow = options.idle if name in ("idle", "slow") else 0, options.slow if name in ("slow", "unread") else 0
+                others = Crowd(platform.port, idle, slow, name == "unread")
                 turns[name].append(latencies(platform.port))
                 still = others.open()
                 others.close()
@@ -159,9 +168,9 @@ def crowd(options, folder):
     finally:
         platform.stop()
     medians = {name: [statistics.median(each[i] for each in times) for i in range(2)] for name, times in turns.items()}
-    for name in ("idle", "slow"):
-        p50, p99 = (medians[name][i] / medians["alone"][i] for i in range(2))
-        print(f"crowd: {name} to alone: p50 {p50:.2f}, p99 {p99:.2f} times")
+    for name, other in [("idle", "alone"), ("slow", "alone"), ("slow", "unread")]:
+        p50, p99 = (medians[name][i] / medians[other][i] for i in range(2))
+        print(f"crowd: {name} to {other}: p50 {p50:.2f}, p99 {p99:.2f} times")
     return medians
 
 

@@ -42,15 +42,18 @@ std::string host_name(std::string_view host) {
     return name;
 }
 
-// Open files per connection with its request, and the number reserved for the API and for function processes.
-constexpr std::uint64_t kFilesOfConnection = 2, kMaxFilesOfOthers = 4096, kMaxConnections = 16'384;
+// The number of open files reserved for the API and for function processes.
+constexpr std::uint64_t kMaxFilesOfOthers = 4096, kMaxConnections = 16'384;
+// A connection takes one open file, and one more while a machine answers its request. One that waits for a machine has
+// none yet, so there is room for one in so many to be answered at once; beyond that clients get 503.
+constexpr std::uint64_t kConnectionsPerAnswer = 4;
 
 std::uint64_t connections_that_fit() {
     rlimit files{};
     if (::getrlimit(RLIMIT_NOFILE, &files) != 0)
         throw_errno("getrlimit");
     const std::uint64_t others = std::min<std::uint64_t>(files.rlim_cur / 4, kMaxFilesOfOthers);
-    return std::max<std::uint64_t>(1, (files.rlim_cur - others) / kFilesOfConnection);
+    return std::max<std::uint64_t>(1, (files.rlim_cur - others) * kConnectionsPerAnswer / (kConnectionsPerAnswer + 1));
 }
 
 http::Options front_options(const ServeOptions& options) {
