@@ -155,10 +155,13 @@ std::string asked_port(long port) {
 
 // Who else is in the network namespace.
 std::string names_of(const Facts& facts) {
+    const std::string neighbour = of(facts, "NEIGHBOUR");
+    if (neighbour.empty())
+        return "";
     for (const char* const path : {"/proc/net/unix", "/proc/self/net/unix", "/proc/thread-self/net/unix"}) {
         std::ifstream file(path);
         for (std::string line; std::getline(file, line);)
-            if (line.find(of(facts, "NEIGHBOUR")) != line.npos)
+            if (line.find(neighbour) != line.npos)
                 return line;
     }
     return "";

@@ -74,7 +74,7 @@ TEST_CASE("every field of the state is saved") {
     CHECK(saved_count<Volume>() == member_count<Volume>());
     CHECK(saved_count<NetRule>() == member_count<NetRule>());
     CHECK(saved_count<Permissions>() ==
-          member_count<Permissions>() - 2); // always_own_folders and hidden are the runner's
+          member_count<Permissions>() - 3); // always_own_folders, hidden and shared_network are the runner's
     CHECK(saved_count<Limits>() == member_count<Limits>());
     CHECK(saved_count<ProgramState>() == member_count<ProgramState>());
     CHECK(saved_count<MachineState>() == member_count<MachineState>());
