@@ -19,15 +19,25 @@ bool path_matches(std::string_view prefix, std::string_view path) {
 // "*.x": ".x".
 std::string_view key_of(std::string_view pattern) { return pattern.starts_with("*.") ? pattern.substr(1) : pattern; }
 
-// The longest of the paths that matches. What is a prefix of `path`, and not longer than `rest`, is a prefix of each
-// string between itself and `rest` too: also of the last one before `rest`.
-template <class Paths>
-const typename Paths::value_type* longest_match(const Paths& paths, std::string_view path) {
+} // namespace
+
+const RoutingTable::Paths::Entry* RoutingTable::Paths::find(std::string_view path) const {
+    if (!many_)
+        return one_.to && one_.path == path ? &one_ : nullptr;
+    const auto found = many_->find(path);
+    return found == many_->end() ? nullptr : &*found;
+}
+
+// Of several: what is a prefix of `path`, and not longer than `rest`, is a prefix of each string between itself and
+// `rest` too: also of the last one before `rest`.
+const RoutingTable::Paths::Entry* RoutingTable::Paths::longest_match(std::string_view path) const {
+    if (!many_)
+        return one_.to && path_matches(one_.path, path) ? &one_ : nullptr;
     for (std::string_view rest = path;;) {
-        auto at = paths.upper_bound(rest);
-        if (at == paths.begin())
+        auto at = many_->upper_bound(rest);
+        if (at == many_->begin())
             return nullptr;
-        const std::string_view last = (--at)->first;
+        const std::string_view last = (--at)->path;
         if (path_matches(last, path))
             return &*at;
         const auto common =
@@ -38,7 +48,31 @@ const typename Paths::value_type* longest_match(const Paths& paths, std::string_
     }
 }
 
-} // namespace
+// The path is replaced as well: the former one is in another destination.
+void RoutingTable::Paths::put(Entry entry) {
+    erase(entry.path);
+    if (empty()) {
+        one_ = std::move(entry);
+        return;
+    }
+    if (!many_) {
+        many_ = std::make_unique<std::set<Entry, ByPath>>();
+        many_->insert(std::exchange(one_, {}));
+    }
+    many_->insert(std::move(entry));
+}
+
+void RoutingTable::Paths::erase(std::string_view path) {
+    if (!many_) {
+        if (one_.to && one_.path == path)
+            one_ = {};
+        return;
+    }
+    if (const auto found = many_->find(path); found != many_->end())
+        many_->erase(found);
+    if (many_->empty())
+        many_.reset();
+}
 
 std::shared_ptr<FunctionVersion> version_by_share(const Destination& destination) {
     if (destination.shares.empty())
@@ -68,10 +102,10 @@ void RoutingTable::remove(const std::shared_ptr<const Destination>& destination)
         const auto host = hosts.find(key_of(route.host));
         if (host == hosts.end())
             continue;
-        const auto path = host->second.find(route.path);
-        if (path == host->second.end() || path->second != destination) // another function has it by now
+        const Paths::Entry* const entry = host->second.find(route.path);
+        if (!entry || entry->to != destination) // another function has it by now
             continue;
-        host->second.erase(path);
+        host->second.erase(route.path);
         if (host->second.empty())
             hosts.erase(host);
     }
@@ -83,8 +117,7 @@ void RoutingTable::add(const std::shared_ptr<const Destination>& destination) {
         auto host = hosts.find(key_of(route.host));
         if (host == hosts.end())
             host = hosts.emplace(key_of(route.host), Paths()).first;
-        host->second.erase(route.path); // the key too, which is in another destination
-        host->second.emplace(route.path, destination);
+        host->second.put({route.path, destination});
     }
 }
 
@@ -103,14 +136,14 @@ std::shared_ptr<const Destination> RoutingTable::find(std::string_view host, std
     const std::shared_lock lock(mutex_);
     const auto within = [&](const Hosts& hosts, std::string_view key) -> std::shared_ptr<const Destination> {
         const auto paths = hosts.find(key);
-        const Paths::value_type* const found = paths == hosts.end() ? nullptr : longest_match(paths->second, path);
+        const Paths::Entry* const found = paths == hosts.end() ? nullptr : paths->second.longest_match(path);
         if (!found)
             return nullptr;
         if (route)
-            *route = &*std::ranges::find_if(found->second->routes, [&](const store::Route& each) {
-                return each.path.data() == found->first.data(); // the key is in it
+            *route = &*std::ranges::find_if(found->to->routes, [&](const store::Route& each) {
+                return each.path.data() == found->path.data(); // it is in it
             });
-        return found->second;
+        return found->to;
     };
     if (auto found = host.empty() ? nullptr : within(exact_, host))
         return found;

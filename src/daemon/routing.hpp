@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <shared_mutex>
 #include <span>
 #include <string>
@@ -56,8 +57,29 @@ public:
                                             const store::Route** route = nullptr) const;
 
 private:
-    // By the path. The keys are in the destinations.
-    using Paths = std::map<std::string_view, std::shared_ptr<const Destination>>;
+    // The routes of one host. Of very many hosts most have one, which takes no memory of its own.
+    class Paths {
+    public:
+        struct Entry {
+            std::string_view path; // it is in the destination
+            std::shared_ptr<const Destination> to;
+        };
+        bool empty() const { return !one_.to && !many_; }
+        const Entry* find(std::string_view path) const;
+        const Entry* longest_match(std::string_view path) const;
+        void put(Entry entry);
+        void erase(std::string_view path);
+
+    private:
+        struct ByPath {
+            using is_transparent = void;
+            static std::string_view path(const Entry& entry) { return entry.path; }
+            static std::string_view path(std::string_view text) { return text; }
+            bool operator()(const auto& a, const auto& b) const { return path(a) < path(b); }
+        };
+        Entry one_;
+        std::unique_ptr<std::set<Entry, ByPath>> many_; // in place of `one_`; never empty
+    };
     using Hosts = std::map<std::string, Paths, std::less<>>;
     Hosts& hosts_for(const std::string& pattern) { return pattern.starts_with("*.") ? wild_ : exact_; }
     void remove(const std::shared_ptr<const Destination>& destination);
