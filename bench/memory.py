@@ -31,6 +31,16 @@ def memory():
     return {"all": -values["MemAvailable"], **{text: values.get(name, 0) for name, text in PARTS.items()}}
 
 
+def settled():
+    """The memory once it stays the same: a thousand machines that begin to rest take a while."""
+    while True:
+        before = memory()["all"]
+        time.sleep(SETTLE)
+        now = memory()
+        if abs(now["all"] - before) < 2048:
+            return now
+
+
 def spread(times):
     tenths = statistics.quantiles(times, n=10)
     return {"median": statistics.median(times), "tenth": tenths[0], "nine_tenths": tenths[-1]}
@@ -46,13 +56,13 @@ def measure(binary, folder, program, count, rest):
             daemon.deploy(name, path)
         for name in names[:BEFORE]:
             daemon.ask(name)
-        time.sleep(rest + SETTLE)
-        before, names, ms = memory(), names[BEFORE:], {}
+        time.sleep(rest)
+        before, names, ms = settled(), names[BEFORE:], {}
         ms["cold"] = spread([daemon.ask(name) for name in names])
         asked = memory()
         ms["warm"] = spread([daemon.ask(name) for name in names])
-        time.sleep(rest + SETTLE)
-        rested = memory()
+        time.sleep(rest)
+        rested = settled()
         ms["after a rest"] = spread([daemon.ask(name) for name in names])
         return {"functions": count, "ms": ms,
                 "kib": {row: {"asked": (asked[row] - before[row]) / count, "at rest": (rested[row] - before[row]) / count} for row in before}}
