@@ -207,15 +207,12 @@ bool Listeners::dry_conflict(const ListenerState& socket) const {
         address.storage.ss_family = static_cast<sa_family_t>(s.family);
         return net_address(address.get(), address.bytes);
     };
-    const auto covers = [](const ListenerState& s, const NetAddress& its, const NetAddress& other) {
-        return its.is_any() && (its.is_ipv4() == other.is_ipv4() || (!its.is_ipv4() && !(s.flags & abi::kBindV6Only)));
-    };
+    const auto v6_only = [](const ListenerState& s) { return (s.flags & abi::kBindV6Only) != 0; };
     const auto here = where(socket);
     return here && here->port != 0 && std::ranges::any_of(dry_listening_, [&](const ListenerState& other) {
                const auto there = where(other);
-               return there && there->port == here->port && other.id != socket.id &&
-                      !(socket.flags & other.flags & abi::kBindReusePort) &&
-                      (here->bytes == there->bytes || covers(socket, *here, *there) || covers(other, *there, *here));
+               return there && other.id != socket.id && !(socket.flags & other.flags & abi::kBindReusePort) &&
+                      bound_alike(*here, v6_only(socket), *there, v6_only(other));
            });
 }
 

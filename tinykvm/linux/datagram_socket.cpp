@@ -45,8 +45,10 @@ bool can_be_made_anew(const HandleInfo& info) {
            !names_port(info.bound);
 }
 
+bool is_v6_only(int fd) { return is_on(fd, IPPROTO_IPV6, IPV6_V6ONLY); }
+
 void note_settings(int fd, HandleInfo& info) {
-    info.flags = (info.flags & ~kV6Only) | (is_on(fd, IPPROTO_IPV6, IPV6_V6ONLY) ? kV6Only : 0);
+    info.flags = (info.flags & ~kV6Only) | (is_v6_only(fd) ? kV6Only : 0);
     for (const auto& [flag, option] : kSwitches)
         info.flags = (info.flags & ~flag) | (is_on(fd, SOL_SOCKET, option) ? flag : 0);
     sockaddr_storage peer;

@@ -17,6 +17,7 @@ bool names_port(const std::vector<std::uint8_t>& address);
 bool can_be_made_anew(const HandleInfo& info);
 // Stores the peer and the options of the socket in `info`.
 void note_settings(int fd, HandleInfo& info);
+bool is_v6_only(int fd); // IPV6_V6ONLY
 // Lets a socket be bound to a port that other programs in a shared network have bound (Permissions::shared_network), of
 // which none is to learn. Nothing arrives at such ports.
 void share_port(int fd);

@@ -15,6 +15,7 @@
 #include "tinykvm/base/error.hpp"
 #include "tinykvm/base/must_hold.hpp"
 #include "tinykvm/linux/datagram_socket.hpp"
+#include "tinykvm/linux/listens_at.hpp"
 #include "tinykvm/linux/policy.hpp"
 
 namespace tinykvm {
@@ -228,19 +229,15 @@ void HandleTable::set_bound(std::int32_t number, std::vector<std::uint8_t> addre
     put(number, std::move(copy));
 }
 
-bool HandleTable::has_bound(const NetAddress& address) const {
-    for (std::int32_t number = 0; number < static_cast<std::int32_t>(slots_.size()); ++number) {
-        const Handle* const handle = find(number);
-        if (!handle || handle->lost != 0 || handle->info.bound.empty())
+bool HandleTable::has_other_bound(std::int32_t number, const NetAddress& address) const {
+    const bool v6_only = is_v6_only(fd(number));
+    for (std::int32_t at = 0; at < static_cast<std::int32_t>(slots_.size()); ++at) {
+        const Handle* const handle = find(at);
+        if (!handle || at == number || handle->lost != 0 || handle->info.bound.empty())
             continue;
         const auto other = net_address(reinterpret_cast<const sockaddr*>(handle->info.bound.data()),
                                        static_cast<socklen_t>(handle->info.bound.size()));
-        if (!other || other->port != address.port)
-            continue;
-        const bool any = other->is_any() || address.is_any();
-        const bool one_family = other->is_ipv4() == address.is_ipv4();
-        const NetAddress& six = other->is_ipv4() ? address : *other;
-        if (one_family ? any || other->bytes == address.bytes : six.is_any())
+        if (other && bound_alike(*other, is_v6_only(fd(at)), address, v6_only))
             return true;
     }
     return false;

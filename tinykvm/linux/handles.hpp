@@ -194,8 +194,8 @@ public:
 
     // Records the address of a datagram socket that was bound. Not for sockets of the base.
     void set_bound(std::int32_t number, std::vector<std::uint8_t> address);
-    // Whether a datagram socket of the program has an address at which it would get what is sent to this one.
-    bool has_bound(const NetAddress& address) const;
+    // Whether another datagram socket has an address to which this one cannot be bound as well (bound_alike).
+    bool has_other_bound(std::int32_t number, const NetAddress& address) const;
     // Whether the handle is a socket of the base, which other machines share: it must not be changed.
     bool is_shared(std::int32_t number) const;
     // Notes that the machine has answered a datagram with a socket of the base since reset.

@@ -5,8 +5,6 @@
 #include <cstddef>
 #include <string_view>
 
-#include "tinykvm/linux/net_address.hpp"
-
 namespace tinykvm {
 
 namespace {
@@ -21,6 +19,13 @@ std::string_view unix_name(const sockaddr* address, std::size_t bytes) {
 }
 
 } // namespace
+
+bool bound_alike(const NetAddress& a, bool a_v6_only, const NetAddress& b, bool b_v6_only) {
+    const auto covers = [](const NetAddress& one, bool v6_only, const NetAddress& other) {
+        return one.is_any() && (one.is_ipv4() == other.is_ipv4() || (!one.is_ipv4() && !v6_only));
+    };
+    return a.port == b.port && (a.bytes == b.bytes || covers(a, a_v6_only, b) || covers(b, b_v6_only, a));
+}
 
 bool listens_at(std::span<const std::uint8_t> own, bool v6_only, const sockaddr* to, socklen_t bytes) {
     if (own.size() < sizeof(sa_family_t) || bytes < sizeof(sa_family_t))

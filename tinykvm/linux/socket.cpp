@@ -149,7 +149,8 @@ std::int64_t call_bind(CallContext& call, const CallArgs& args) {
         return -EINVAL;
     const auto local = net_address(address.get(), address.length);
     if (local && call.policy.permissions().shared_network) {
-        if (local->port != 0 && call.handles.has_bound(*local) && !shares_port(handle->file->fd()))
+        if (local->port != 0 && handle->info.bound.empty() && call.handles.has_other_bound(number, *local) &&
+            !shares_port(handle->file->fd()))
             return -EADDRINUSE;
         share_port(handle->file->fd());
     }
