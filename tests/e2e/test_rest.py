@@ -75,7 +75,7 @@ def test_it_gives_its_memory_back_and_serves_as_before(store, serve, snapshots, 
 @pytest.mark.parametrize("name", ["node-http", pytest.param("c-epoll", marks=pytest.mark.emulated)])
 def test_processes_at_rest_share_what_the_cache_has(store, serve, snapshots, program, name: str) -> None:
     server = program(name)
-    deploy(store, server, "awake", 'rest = "0"')
+    deploy(store, server, "awake", 'rest = "0"\nidle = "1h"')  # it waits for the others, longer than a minute if slow
     for function in ("one", "other"):
         store.deploy(snapshots.of(server), function)
     daemon = serve("--rest=0.001", "--threads=1")
