@@ -20,7 +20,7 @@ bool run_prefault(kvm::Vcpu& vcpu, GuestVirt entry, std::uint64_t list, std::siz
     vcpu.regs_changed();
     kvm::ExitKind kind = kvm::ExitKind::interrupted;
     // A tampered snapshot may have an endless loop in its place.
-    for (int ticks = 0; kind == kvm::ExitKind::interrupted && ticks < 20; ++ticks) {
+    for (int ticks = 0; kind == kvm::ExitKind::interrupted && ticks < 50; ++ticks) {
         const RunningVcpu running(vcpu);
         kind = vcpu.run();
         vcpu.clear_exit_request();

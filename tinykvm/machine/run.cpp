@@ -34,9 +34,7 @@ Stop Machine::run() {
     kvm::ExitKind kind = kvm::ExitKind::io;
     for (;;) {
         {
-            // A program that computes after a voluntary exit may have unsent output, so interrupt it soon: see leave()
-            // in guest/sched.cpp.
-            const RunningVcpu running(vcpu_, kind == kvm::ExitKind::io);
+            const RunningVcpu running(vcpu_);
             kind = vcpu_.run();
         }
         ++exits_;
