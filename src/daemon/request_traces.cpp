@@ -56,7 +56,8 @@ std::unique_ptr<tracing::RequestTrace> trace_of(const http::RequestRecord& recor
     out->status = record.status;
     out->minor_version = record.head->minor_version;
     out->failed = failed(record.status, record.outcome) && !by_client(record.status);
-    const std::int64_t end = wall_ns();
+    const std::int64_t end =
+        wall_ns() - (std::chrono::steady_clock::now() - record.ended) / std::chrono::nanoseconds(1);
     out->request = {end - ns(record.total_us), end};
     if (!request)
         return out;

@@ -32,6 +32,8 @@ Acceptor::Acceptor(asio::io_context& io, tinykvm::UniqueFd socket, const Current
     socket_.assign(socket.get());
     socket.release();
     socket_.native_non_blocking(true);
+    const int on = 1; // the sockets of its connections begin with it
+    (void)::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); // fails for a Unix socket
 }
 
 void Acceptor::start() { wait(); }
@@ -74,9 +76,6 @@ void Acceptor::accept_some() {
             continue; // there is no certificate, so no reply to this client is possible
         if (!admit(address, client))
             continue;
-        const int on = 1;
-        if (address.ss_family != AF_UNIX)
-            setsockopt(client.socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
         client.ip = address.ss_family == AF_UNIX ? peer_of(client.socket.get()) : ip_text(address);
         deal_(std::move(client));
     }

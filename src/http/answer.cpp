@@ -39,7 +39,8 @@ void Answer::replied(std::string with, Closing by, Sender sender) {
     reply = std::move(with);
     closing = by;
     opening_delivered = true;
-    notify();
+    if (!(sent && direct->rest().empty() && may_be_unannounced && leave_unannounced()))
+        notify();
 }
 
 void Answer::failed(Problem why) {
@@ -57,8 +58,17 @@ void Answer::add_to_reply(const std::string& lines) {
 // Claims the answer. Returns false if there is an answer already or none is wanted. After true the request waits for
 // notify(), so its client's socket, its options and io_ stay valid.
 bool Answer::settle() {
-    State expected = State::waiting;
-    return state_.compare_exchange_strong(expected, State::answered, std::memory_order_acq_rel);
+    std::uint8_t now = state_.load(std::memory_order_relaxed);
+    while ((now & kState) == waiting)
+        if (state_.compare_exchange_weak(now, answered | (now & kNotice), std::memory_order_acq_rel))
+            return true;
+    return false;
+}
+
+// After true the request may be over at any time, and with it io_.
+bool Answer::leave_unannounced() {
+    std::uint8_t expected = answered;
+    return state_.compare_exchange_strong(expected, unannounced, std::memory_order_acq_rel);
 }
 
 void Answer::notify() {
@@ -75,25 +85,36 @@ void Answer::interrupt() {
         arrived_event_->notify();
 }
 
+bool Answer::look() {
+    if (arrived_ || !arrived_event_)
+        return arrived_ && sent;
+    if ((state_.fetch_or(kNotice, std::memory_order_acq_rel) & kState) != unannounced)
+        return false;
+    arrived_ = true;
+    arrived_event_->notify();
+    return true;
+}
+
 bool Answer::wait(Yield& yield) {
-    const bool answered = arrived_ || (arrived_event_ && wait_for_either(yield));
+    const bool is_there = arrived_ || (arrived_event_ && wait_for_either(yield));
     arrived_event_.reset();
-    return answered;
+    return is_there;
 }
 
 bool Answer::wait_for_either(Yield& yield) {
     while (!arrived_ && !interrupted_)
         arrived_event_->wait(yield);
-    if (arrived_)
+    if (arrived_ || (state_.fetch_or(kNotice, std::memory_order_acq_rel) & kState) == unannounced)
         return true;
-    if (state_.exchange(State::abandoned, std::memory_order_acq_rel) == State::answered) {
-        while (!arrived_)
-            arrived_event_->wait(yield);
-        return true;
+    std::uint8_t expected = waiting | kNotice;
+    if (state_.compare_exchange_strong(expected, unwanted, std::memory_order_acq_rel)) {
+        if (on_abandon)
+            on_abandon();
+        return false;
     }
-    if (on_abandon)
-        on_abandon();
-    return false;
+    while (!arrived_)
+        arrived_event_->wait(yield);
+    return true;
 }
 
 } // namespace kvmserver::http

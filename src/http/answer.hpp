@@ -1,6 +1,11 @@
 // Carries an Upstream's answer from any thread to the waiting request, without a lock.
+//
+// Usually that wakes the request's thread. It need not when the client has the reply already (`direct`): the client
+// mostly sends its next request at once, or closes, which wakes the thread anyway. Then it asks with `look()`, and some
+// time later in any case (LateLook). So each request costs one thread switch less.
 #pragma once
 #include <atomic>
+#include <cstdint>
 #include <optional>
 
 #include "src/http/direct_reply.hpp"
@@ -19,7 +24,7 @@ public:
     void replied(std::string reply, Closing closing, Sender sender) override;
     void failed(Problem problem) override;
     void add_to_reply(const std::string& lines) override;
-    bool abandoned() const override { return state_.load(std::memory_order_acquire) == State::abandoned; }
+    bool abandoned() const override { return (state_.load(std::memory_order_acquire) & kState) == unwanted; }
 
     // The rest is for the request's own thread.
     //
@@ -27,8 +32,11 @@ public:
     // this object for longer than the front lives.
     bool wait(Yield& yield);
     void interrupt();
+    // Whether the client has the reply. The wait then ends. Otherwise the answer gets a notice, from now on.
+    bool look();
 
     std::optional<DirectReply> direct; // set before the wait if a direct reply is allowed
+    bool may_be_unannounced = false;   // the same, if somebody looks
 
     std::string more_lines; // of the reply's head
 
@@ -43,13 +51,21 @@ public:
 
 private:
     bool wait_for_either(Yield& yield);
-    enum class State { waiting, answered, abandoned };
+    enum State : std::uint8_t {
+        waiting,
+        answered,    // a notice follows, unless it becomes `unannounced`
+        unannounced, // the client has all of the reply; no notice follows
+        unwanted,    // the request no longer waits
+        kState = 3,
+        kNotice = 4, // a bit of its own: a notice is wanted in any case
+    };
     bool settle();
+    bool leave_unannounced();
     void notify();
 
     asio::io_context& io_;
-    std::optional<Event> arrived_event_; // reset when wait() has returned
-    std::atomic<State> state_ = State::waiting;
+    std::optional<Event> arrived_event_;        // reset when wait() has returned
+    std::atomic<std::uint8_t> state_ = waiting; // of State
     bool arrived_ = false, interrupted_ = false;
 };
 

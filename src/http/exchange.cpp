@@ -43,9 +43,9 @@ Exchange::~Exchange() {
     record.bytes_in = bytes_in_;
     record.bytes_out = bytes_out_;
     record.queue_us = microseconds(connected_ - asked_);
-    const Clock::time_point now = Clock::now();
-    record.exec_us = has_program_ ? microseconds(now - connected_) : 0;
-    record.total_us = microseconds(now - connection_.request_began());
+    record.ended = ended_.value_or(Clock::now());
+    record.exec_us = has_program_ ? microseconds(record.ended - connected_) : 0;
+    record.total_us = microseconds(record.ended - connection_.request_began());
     record.head_us = microseconds(asked_ - connection_.request_began());
     record.lease = lease_.get();
     if (trace_) {
@@ -100,6 +100,7 @@ bool Exchange::connect(Yield& yield) {
     answer_ = std::make_shared<Answer>(worker.io());
     if (body_.done() && !connection_.client().secure())
         answer_->direct = DirectReply::allowed(connection_.client().socket(), head_, options_, worker.draining_flag());
+    answer_->may_be_unannounced = answer_->direct && connection_.in().empty(); // another request would wait
     connection_.deadline().set_in(options_.connect_timeout);
     lease_ = worker.upstream().connect({.head = head_,
                                         .request_id = request_id_,
@@ -111,8 +112,10 @@ bool Exchange::connect(Yield& yield) {
                                         .more_follows = !body_.done() || head_.upgrade},
                                        answer_);
     connection_.watch(); // after connect(), so that the machine is already at work
+    if (answer_->may_be_unannounced)
+        worker.late_look().add(answer_);
     const bool answered = answer_->wait(yield);
-    connected_ = Clock::now();
+    connected_ = answer_->sent ? answer_->direct->when() : Clock::now();
     if (!answered || abort_ != Abort::none || answer_->problem)
         return false;
     has_program_ = true;
@@ -159,9 +162,12 @@ Next Exchange::sent_directly(Yield& yield) {
     bytes_out_ += answer_->direct->sent();
     progress();
     const std::string_view rest = answer_->direct->rest();
-    if (rest.empty())
-        return Next::keep;
-    return abort_ == Abort::none && send_client(rest, yield) ? Next::keep : broken({}, yield);
+    const Next next = answer_->direct->closes() ? Next::linger : Next::keep;
+    if (rest.empty()) {
+        ended_ = answer_->direct->when();
+        return next;
+    }
+    return abort_ == Abort::none && send_client(rest, yield) ? next : broken({}, yield);
 }
 
 // Sends our own reply. The connection stays open only if no byte of the request can be mistaken for the next one.
@@ -257,7 +263,7 @@ void Exchange::expire() {
 }
 
 void Exchange::client_moved() {
-    if (phase_ == Phase::finishing)
+    if (phase_ == Phase::finishing || (waits_for_answer() && answer_->look()))
         return;
     if (connection_.client_broke())
         abort(Abort::client_gone);

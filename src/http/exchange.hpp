@@ -110,6 +110,7 @@ private:
     unsigned status_ = 0;
     std::uint64_t bytes_in_, bytes_out_ = 0;
     Clock::time_point asked_, connected_;
+    std::optional<Clock::time_point> ended_; // when the client had its reply, if that was before we noticed
 };
 
 } // namespace kvmserver::http

@@ -34,8 +34,7 @@ public:
     void add_listener(tinykvm::UniqueFd socket, bool tls) {
         acceptors_.push_back(std::make_shared<Acceptor>(
             workers_.front()->io(), std::move(socket), tls ? &tls_ : nullptr, table_, shared_.options.spare_unix,
-            shared_.observer,
-            [this](Accepted client) { workers_[next_++ % workers_.size()]->deal(std::move(client)); }));
+            shared_.observer, [this](Accepted client) { least_busy().deal(std::move(client)); }));
     }
 
     void start() {
@@ -81,12 +80,19 @@ public:
     ConnectionTable& places() { return table_; }
 
 private:
+    // The thread that accepts comes first if others have as few: it need not be woken.
+    Worker& least_busy() {
+        const auto& least = *std::min_element(workers_.begin(), workers_.end(), [](const auto& one, const auto& other) {
+            return one->open_connections() < other->open_connections();
+        });
+        return *least;
+    }
+
     Shared shared_;
     CurrentCertificate tls_;
     ConnectionTable table_; // must outlive the connections
     std::vector<std::unique_ptr<Worker>> workers_;
     std::vector<std::shared_ptr<Acceptor>> acceptors_;
-    std::size_t next_ = 0; // used by the first worker's thread only
     bool started_ = false;
 };
 

@@ -1,5 +1,6 @@
 // What the front reports about requests, for access logs and metrics.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <string_view>
 
@@ -16,12 +17,13 @@ struct RequestRecord {
     std::string_view request_id, traceparent, client_ip, method, host, path; // "" if the head could not be parsed
     unsigned status = 0;                                                     // sent to the client; 0: none
     Outcome outcome = Outcome::ok;
-    std::uint64_t bytes_in = 0;  // from the client, including the head
-    std::uint64_t bytes_out = 0; // to the client, including the head
-    std::uint64_t queue_us = 0;  // until Upstream answered
-    std::uint64_t exec_us = 0;   // from then until the end of the reply
-    std::uint64_t total_us = 0;  // from the request's first byte
-    std::uint64_t head_us = 0;   // of that: until its head had arrived
+    std::uint64_t bytes_in = 0;                  // from the client, including the head
+    std::uint64_t bytes_out = 0;                 // to the client, including the head
+    std::uint64_t queue_us = 0;                  // until Upstream answered
+    std::uint64_t exec_us = 0;                   // from then until the end of the reply
+    std::uint64_t total_us = 0;                  // from the request's first byte
+    std::uint64_t head_us = 0;                   // of that: until its head had arrived
+    std::chrono::steady_clock::time_point ended; // the reply: perhaps a millisecond ago
     const Lease* lease = nullptr;
     const Trace* trace = nullptr;      // with Options::trace_share, if the head could be parsed
     const RequestHead* head = nullptr; // the same

@@ -12,6 +12,7 @@
 
 #include "src/http/connection.hpp"
 #include "src/http/ids.hpp"
+#include "src/http/late_look.hpp"
 #include "src/http/observer.hpp"
 #include "src/http/options.hpp"
 #include "src/http/passthrough.hpp"
@@ -53,6 +54,7 @@ public:
     Upstream& upstream() { return shared_.upstream; }
     const Passthrough& passthrough() const { return shared_.passthrough; }
     Ids& ids() { return ids_; }
+    LateLook& late_look() { return late_look_; }
     bool draining() const { return shared_.draining.load(std::memory_order_relaxed); }
     const std::atomic<bool>& draining_flag() const { return shared_.draining; }
     void spawn(std::function<void(Yield)> coroutine);
@@ -82,6 +84,7 @@ private:
     StackPool stacks_; // must outlive what io_ holds
     asio::io_context io_;
     asio::executor_work_guard<Executor> guard_;
+    LateLook late_look_{io_};
     Ids ids_;
     Cells counters_;
     std::unordered_set<Connection*> connections_;
