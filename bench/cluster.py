@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """What a cluster adds to changes, how soon another daemon has them, and what it serves.
 
-    bench/cluster.py [--rounds 40] [--seconds 3] [--connections 8,64] [--json FILE]
+    bench/cluster.py [--rounds 40] [--seconds 3] [--connections 8,64] [--programs c-epoll,node-http] [--json FILE]
 
 Four daemons: one with its store alone, and three of a cluster (`serve --cluster`) with etcd and an S3 service on this
 host. In turn each of the first two gets a variable of a function set, and then a version deployed whose chunks are
 there, by the command line. The figures are medians, and their ratios of one run. Then the time from the end of a change
 through one daemon until the other one answers with its etag.
 
-Then wrk asks 12 functions through HAProxy, with packaging/cluster/haproxy.cfg: before one daemon of the cluster, and
-before three, in turns of --seconds, with few and with many connections. The context switches of the whole host are
-counted. All share this host, so more than with one cannot be expected. Needs build/, its functions, and what
-`scripts/setup.sh --tests` puts there; an idle host is best.
+Then wrk asks 12 functions of each program through HAProxy, with packaging/cluster/haproxy.cfg: before one daemon of the
+cluster, and before three, in turns of --seconds, with few and with many connections. The ratio is the median of the
+turns'. The context switches of the whole host are counted. All share this host, so more than with one cannot be
+expected. Needs build/, its functions, and what `scripts/setup.sh --tests` puts there; an idle host is best.
 """
 import argparse
 import contextlib
@@ -34,12 +34,12 @@ from etcd import Etcd  # noqa: E402
 from haproxy import HAProxy  # noqa: E402
 
 KINDS = ("alone", "cluster")
-FUNCTIONS, TURNS = 12, 5
+FUNCTIONS, TURNS = 12, 6
 SCRIPT = """
-function request() return wrk.format("GET", "/count", {Host = "f" .. math.random(0, %d) .. ".localhost"}) end
+function request() return wrk.format("GET", "/count", {Host = "%s" .. math.random(0, %d) .. ".localhost"}) end
 function done(summary) io.write(string.format('{"requests": %%d, "us": %%d, "failed": %%d}', summary.requests,
     summary.duration, summary.errors.status + summary.errors.connect + summary.errors.read + summary.errors.timeout)) end
-""" % (FUNCTIONS - 1)
+"""
 
 
 def timed(action):
@@ -71,38 +71,46 @@ def asked(port, script, connections, seconds):
     return counted["requests"] / counted["us"] * 1e6, made / counted["requests"]
 
 
-def throughput(options, folder, snapshot, nodes, ends):
+def throughput(options, folder, snapshots, nodes, ends):
     """`nodes`: stores and their daemons, with the ports of their APIs."""
-    for number in range(FUNCTIONS):
-        nodes[0][0].deploy(snapshot, f"f{number}")
-    for _, daemon, _ in nodes:
-        for number in range(FUNCTIONS):
-            harness.wait_until(lambda d=daemon, n=number: d.ask(f"f{n}").status == 200, "all is served")
-    script = folder / "ask.lua"
-    script.write_text(SCRIPT)
-    balancers, results = {}, []
+    balancers = {}
     for count in (1, 3):
         (folder / f"haproxy-{count}").mkdir()
         balancers[count] = HAProxy(folder / f"haproxy-{count}", [(daemon.port, api) for _, daemon, api in nodes[:count]])
         ends.callback(balancers[count].close)
+    return [result for program, snapshot in snapshots.items() for result in of_program(options, folder, program, snapshot, nodes, balancers)]
+
+
+def of_program(options, folder, program, snapshot, nodes, balancers):
+    functions = [f"{program}{number}" for number in range(FUNCTIONS)]
+    for function in functions:
+        nodes[0][0].deploy(snapshot, function)
+    for _, daemon, _ in nodes:
+        for function in functions:
+            harness.wait_until(lambda d=daemon, f=function: d.ask(f).status == 200, "all is served")
+    script = folder / "ask.lua"
+    script.write_text(SCRIPT % (program, FUNCTIONS - 1))
     for connections in options.connections:
         measured = {1: [], 3: []}
         for turn in range(TURNS + 1):
-            for count, rates in measured.items():
+            for count in (1, 3) if turn % 2 else (3, 1):
                 one_turn = asked(balancers[count].port, script, connections, options.seconds)
                 if turn:  # the first one warms up
-                    rates.append(one_turn)
+                    measured[count].append(one_turn)
         (one, one_switches), (three, three_switches) = (map(statistics.median, zip(*rates)) for rates in measured.values())
-        results.append({"connections": connections, "one_per_s": one, "three_per_s": three, "ratio": three / one,
-                        "one_switches": one_switches, "three_switches": three_switches})  # fmt: skip
-    return results
+        ratio = statistics.median(after / before for (before, _), (after, _) in zip(*measured.values()))
+        yield {"program": program, "connections": connections, "one_per_s": one, "three_per_s": three, "ratio": ratio,
+               "one_switches": one_switches, "three_switches": three_switches}  # fmt: skip
 
 
 def measure(options, folder, ends):
-    snapshot = folder / "app.snap"
-    program = common.programs()["c-epoll"]
-    argv = [word.replace("{port}", str(harness.free_port())) for word in program["argv"]]
-    subprocess.run([common.KVMSERVER, "snapshot", "--allow-all", "-o", snapshot, *argv], check=True, capture_output=True)
+    snapshots = {}
+    for name in options.programs:
+        snapshots[name] = folder / f"{name}.snap"
+        program = common.programs()[name]
+        argv = [word.replace("{port}", str(harness.free_port())) for word in program["argv"]]
+        subprocess.run([common.KVMSERVER, "snapshot", "--allow-all", "-o", snapshots[name], *argv], check=True, capture_output=True, cwd=program["cwd"])
+    snapshot = snapshots[options.programs[0]]
     s3 = bucket.S3(folder / "s3")
     ends.callback(s3.stop)
     etcd = ends.enter_context(Etcd())
@@ -135,7 +143,7 @@ def measure(options, folder, ends):
     for what in ("env", "deploy"):
         alone, cluster = (statistics.median(taken[kind, what]) for kind in KINDS)
         result[what] = {"alone_ms": alone, "cluster_ms": cluster, "ratio": cluster / alone}
-    result["throughput"] = throughput(options, folder, snapshot, nodes, ends)
+    result["throughput"] = throughput(options, folder, snapshots, nodes, ends)
     return result
 
 
@@ -144,8 +152,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--seconds", type=int, default=3)
     parser.add_argument("--connections", default="8,64")
+    parser.add_argument("--programs", default="c-epoll,node-http")
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
+    options.programs = options.programs.split(",")
     options.connections = [int(number) for number in options.connections.split(",")]
     with tempfile.TemporaryDirectory(prefix="kvmserver-cluster-") as folder, contextlib.ExitStack() as ends:
         result = {**measure(options, pathlib.Path(folder), ends), "host": common.host(common.KVMSERVER)}
@@ -153,7 +163,7 @@ def main():
         print("{0}: alone {1[alone_ms]:.1f} ms, in a cluster {1[cluster_ms]:.1f} ms: {1[ratio]:.2f} times".format(what, result[what]))
     print(f"another daemon has it {result['behind_ms']:.1f} ms after the change, {result['behind_most_ms']:.1f} ms at most")
     for each in result["throughput"]:
-        print("through HAProxy, {0[connections]} connections: one daemon {0[one_per_s]:.0f} requests/s, three {0[three_per_s]:.0f}: {0[ratio]:.2f} times; "
+        print("{0[program]} through HAProxy, {0[connections]} connections: one daemon {0[one_per_s]:.0f} requests/s, three {0[three_per_s]:.0f}: {0[ratio]:.2f} times; "
               "context switches for each {0[one_switches]:.1f} and {0[three_switches]:.1f}".format(each))
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")

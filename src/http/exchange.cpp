@@ -100,7 +100,8 @@ bool Exchange::connect(Yield& yield) {
     answer_ = std::make_shared<Answer>(worker.io());
     if (body_.done() && !connection_.client().secure())
         answer_->direct = DirectReply::allowed(connection_.client().socket(), head_, options_, worker.draining_flag());
-    answer_->may_be_unannounced = answer_->direct && connection_.in().empty(); // another request would wait
+    // Another request, or the end of the connection, would wait.
+    answer_->may_be_unannounced = answer_->direct && connection_.in().empty() && !connection_.client_ended();
     connection_.deadline().set_in(options_.connect_timeout);
     lease_ = worker.upstream().connect({.head = head_,
                                         .request_id = request_id_,
