@@ -61,7 +61,7 @@ def switches():
 
 def asked(port, script, connections, seconds):
     """Requests per second, and context switches for each."""
-    words = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", script, f"http://127.0.0.1:{port}/"]
+    words = ["wrk", "-t1", "--timeout", "20s", f"-c{connections}", f"-d{seconds}s", "-s", script, f"http://127.0.0.1:{port}/"]
     before = switches()
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     made = switches() - before
