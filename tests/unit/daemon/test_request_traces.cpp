@@ -2,6 +2,7 @@
 // bounds that the daemon measured.
 #include "src/daemon/request_traces.hpp"
 
+#include <chrono>
 #include <limits>
 
 #include "src/common/clock.hpp"
@@ -32,6 +33,7 @@ struct Sample {
         record.head_us = 1000;
         record.queue_us = 3000;
         record.exec_us = 6000;
+        record.ended = std::chrono::steady_clock::now();
         daemon::FunctionVersion::Facts facts;
         facts.function = "hello";
         facts.version = 3;
@@ -80,6 +82,15 @@ TEST_CASE("phases follow each other") {
     CHECK(trace->function == "hello");
     CHECK(trace->version == 3);
     CHECK_FALSE(trace->failed);
+}
+
+TEST_CASE("a reply ends when the client has it, not when that is noticed") {
+    Sample sample;
+    sample.record.ended -= std::chrono::seconds(7);
+    const auto trace = trace_of(sample.record, sample.request.get());
+    const std::chrono::nanoseconds now = std::chrono::system_clock::now().time_since_epoch();
+    CHECK(trace->request.end <= now.count() - 7'000'000'000);
+    CHECK(trace->request.end > now.count() - 60'000'000'000);
 }
 
 TEST_CASE("a process that reports anything moves no period out of its bounds") {
