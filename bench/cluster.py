@@ -61,7 +61,8 @@ def switches():
 
 def asked(port, script, connections, seconds):
     """Requests per second, and context switches for each."""
-    words = ["wrk", "-t1", "--timeout", "20s", f"-c{connections}", f"-d{seconds}s", "-s", script, f"http://127.0.0.1:{port}/"]
+    words = ["wrk", "-t1", "--timeout", "20s", f"-c{connections}", f"-d{seconds}s", "-s", script,
+             f"http://127.0.0.1:{port}/"]  # fmt: skip
     before = switches()
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     made = switches() - before
@@ -78,7 +79,10 @@ def throughput(options, folder, snapshots, nodes, ends):
         (folder / f"haproxy-{count}").mkdir()
         balancers[count] = HAProxy(folder / f"haproxy-{count}", [(daemon.port, api) for _, daemon, api in nodes[:count]])
         ends.callback(balancers[count].close)
-    return [result for program, snapshot in snapshots.items() for result in of_program(options, folder, program, snapshot, nodes, balancers)]
+    results = []
+    for program, snapshot in snapshots.items():
+        results += of_program(options, folder, program, snapshot, nodes, balancers)
+    return results
 
 
 def of_program(options, folder, program, snapshot, nodes, balancers):
@@ -109,7 +113,8 @@ def measure(options, folder, ends):
         snapshots[name] = folder / f"{name}.snap"
         program = common.programs()[name]
         argv = [word.replace("{port}", str(harness.free_port())) for word in program["argv"]]
-        subprocess.run([common.KVMSERVER, "snapshot", "--allow-all", "-o", snapshots[name], *argv], check=True, capture_output=True, cwd=program["cwd"])
+        words = [common.KVMSERVER, "snapshot", "--allow-all", "-o", snapshots[name], *argv]
+        subprocess.run(words, check=True, capture_output=True, cwd=program["cwd"])
     snapshot = snapshots[options.programs[0]]
     s3 = bucket.S3(folder / "s3")
     ends.callback(s3.stop)
@@ -163,7 +168,8 @@ def main():
         print("{0}: alone {1[alone_ms]:.1f} ms, in a cluster {1[cluster_ms]:.1f} ms: {1[ratio]:.2f} times".format(what, result[what]))
     print(f"another daemon has it {result['behind_ms']:.1f} ms after the change, {result['behind_most_ms']:.1f} ms at most")
     for each in result["throughput"]:
-        print("{0[program]} through HAProxy, {0[connections]} connections: one daemon {0[one_per_s]:.0f} requests/s, three {0[three_per_s]:.0f}: {0[ratio]:.2f} times; "
+        print("{0[program]} through HAProxy, {0[connections]} connections: one daemon {0[one_per_s]:.0f} requests/s, "
+              "three {0[three_per_s]:.0f}: {0[ratio]:.2f} times; "
               "context switches for each {0[one_switches]:.1f} and {0[three_switches]:.1f}".format(each))
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")

@@ -36,7 +36,8 @@ void Answer::replied(std::string with, Closing by, Sender sender) {
         sent = sender == Sender::caller && direct && direct->send(with);
     } catch (const std::bad_alloc&) { // nothing was sent yet; the request still waits for notify()
     }
-    reply = std::move(with);
+    if (!sent)
+        reply = std::move(with);
     closing = by;
     opening_delivered = true;
     if (!(sent && direct->rest().empty() && may_be_unannounced && leave_unannounced()))
@@ -56,7 +57,7 @@ void Answer::add_to_reply(const std::string& lines) {
 }
 
 // Claims the answer. Returns false if there is an answer already or none is wanted. After true the request waits for
-// notify(), so its client's socket, its options and io_ stay valid.
+// notify() or leave_unannounced(), so its client's socket, its options and io_ stay valid.
 bool Answer::settle() {
     std::uint8_t now = state_.load(std::memory_order_relaxed);
     while ((now & kState) == waiting)

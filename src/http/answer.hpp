@@ -42,7 +42,7 @@ public:
 
     std::optional<Forwarding> forwarding; // of `socket`
 
-    tinykvm::UniqueFd socket; // empty if there is a `reply`
+    tinykvm::UniqueFd socket; // empty if there is a `reply`, or it was sent
     bool opening_delivered = false;
     bool sent = false; // the reply was sent through `direct`
     std::optional<std::string> reply;

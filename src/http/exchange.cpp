@@ -121,6 +121,8 @@ bool Exchange::connect(Yield& yield) {
         return false;
     has_program_ = true;
     phase_ = Phase::relaying;
+    if (answer_->sent)
+        return true;
     if (answer_->reply) {
         program_in_.append(*answer_->reply);
         program_ended_clean_ = answer_->closing == Closing::clean;

@@ -21,6 +21,8 @@ constexpr std::uint64_t kFaultWrite = 2, kFaultFetch = 16;
 constexpr std::uint32_t kAccessError = 0x80000000u, kPastFile = 0x40000000u;
 // A fault that repeats this often at one address although the tables allow the access will never go away.
 constexpr std::uint32_t kMaxSameFaults = 1000;
+// How often a program that exits often is looked at.
+constexpr std::uint64_t kTickNs = 10'000'000;
 
 } // namespace
 
@@ -83,7 +85,7 @@ Stop Machine::run() {
         }
         if (stop)
             return *stop;
-        // The ticker does not interrupt a program that exits often by itself, so check the time here.
+        // A tick that comes during an exit is lost, and a program that exits often may lose them all.
         if (const std::uint64_t now = host_mono_ns(); now >= next_tick) {
             next_tick = now + kTickNs;
             if (kind == kvm::ExitKind::io) {

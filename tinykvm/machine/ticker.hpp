@@ -5,8 +5,6 @@
 // needs to look, and a machine that waits or is rarely asked causes no interrupts. Linux notices such timers at its own
 // ticks: CONFIG_HZ is 250 on most distributions, so a machine is interrupted every 4 ms.
 #pragma once
-#include <cstdint>
-
 #include "tinykvm/kvm/vcpu.hpp"
 
 namespace tinykvm {
@@ -20,8 +18,5 @@ public:
     RunningVcpu(const RunningVcpu&) = delete;
     RunningVcpu& operator=(const RunningVcpu&) = delete;
 };
-
-// The longest that a program computes between two looks at what it may do, where the host's ticks are not longer.
-inline constexpr std::uint64_t kTickNs = 10'000'000;
 
 } // namespace tinykvm
