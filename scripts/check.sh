@@ -58,7 +58,7 @@ tidy_each() {  # BUILD [--checks=…] FILE…
 
 # A file that is in no target of this build is compiled like the one whose name is the most like its own.
 clang_tidy() {
-    local build=${KVMSERVER_BUILD:-build} most=10 host=() rest=() guest=() status=0
+    local build=${KVMSERVER_BUILD:-build} most=6 host=() rest=() guest=() status=0
     needs clang-tidy clang-tidy || return 0
     if [[ ! -e $build/compile_commands.json || ! -e $build/tinykvm/guest/compile_flags.txt ]]; then
         echo "       $build has no compile_commands.json, or an old one: scripts/setup.sh --tests && scripts/build.sh"

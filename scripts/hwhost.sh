@@ -29,8 +29,8 @@ Runs COMMAND in an emulated machine with hardware virtualisation (AMD SVM or Int
 status; 124: time-out, 125: the emulated host could not be made or died. stdin is /dev/null.
 
   --vendor amd|intel          QEMU with SVM (default), or Bochs with VMX, which is some ten times slower
-  --add HOSTPATH[:GUESTPATH]  copy a file or a folder into the machine (repeatable); the shared
-                              libraries of every ELF file in it come along
+  --add HOSTPATH[:GUESTPATH]  copy a file or a folder into the machine (repeatable), but for folders
+                              named CMakeFiles; the shared libraries of every ELF file in it come along
   --env NAME=VALUE            set a variable for COMMAND (repeatable; nothing is inherited)
   --cwd DIR                   where COMMAND starts (this folder; made when missing)
   --with-python               add /usr/bin/python3, its standard library and pytest

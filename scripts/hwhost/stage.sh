@@ -4,7 +4,7 @@
 # Folders that are mounted over in the guest: nothing can be added there.
 readonly mounted_over='/dev|/proc|/sys|/run'
 
-# stage_copy HOSTPATH GUESTPATH: files are copied through links, folders as they are.
+# stage_copy HOSTPATH GUESTPATH: files are copied through links, folders as they are but for CMakeFiles.
 stage_copy() {
   local host=$1 guest=$2
   [[ $guest =~ ^($mounted_over)(/|$) || $guest == / ]] && die "cannot add anything at $guest"
@@ -14,6 +14,8 @@ stage_copy() {
   mkdir -p -- "$parent"
   if [[ -d $host ]]; then
     cp -aHT --reflink=auto --remove-destination -- "$host" "$stage$guest" || die "cannot copy $host"
+    # Object files: as much again as all else, which takes an emulated processor a minute to unpack.
+    find "$stage$guest" -type d -name CMakeFiles -prune -exec rm -rf {} +
   else
     cp -LT --preserve=mode,timestamps --reflink=auto --remove-destination -- "$host" "$stage$guest" ||
       die "cannot copy $host"
