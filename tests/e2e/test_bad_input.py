@@ -106,7 +106,7 @@ def test_crashes_before_it_listens(attempt, how: str, status: int, parts: list[s
         assert "rip" in ended.err.lower() and "rsp" in ended.err.lower(), f"no registers: {ended.err}"
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 @pytest.mark.parametrize("how", ["sleep", "spin"])
 def test_boots_too_long(folder, how: str) -> None:
     ended = make_snapshot(guest("boot", how), folder / "app.snap", "--max-boot-time", "1")

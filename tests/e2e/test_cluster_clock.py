@@ -37,7 +37,7 @@ def status_with_token(node: Node, token: str) -> int:
         return client.getresponse().status
 
 
-@pytest.fixture(params=[-60, 60])
+@pytest.fixture(params=[pytest.param(-60, marks=pytest.mark.nightly), 60])
 def nodes(cluster, request) -> tuple[Node, Node]:
     """One whose clock is right, and one whose is not."""
     right = cluster.node().start("--node", "right")

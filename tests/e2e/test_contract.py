@@ -4,13 +4,13 @@ import harness
 import pytest
 
 CHECKS = [one for one in check.SERVING if one is not check.check_count]
-LONG = [check.check_echo, check.check_vanish, check.check_slow_reader]  # in emulated hosts
+EMULATED = [check.check_hello, check.check_bytes, check.check_concurrent]  # scripts/nightly.sh has the others
 nightly_in_emulated = pytest.mark.emulated(nightly=True)
 
 
 @pytest.mark.parametrize(
     "one",
-    [pytest.param(one, id=one.__name__.removeprefix("check_"), marks=pytest.mark.emulated(nightly=one in LONG)) for one in CHECKS],
+    [pytest.param(one, id=one.__name__.removeprefix("check_"), marks=pytest.mark.emulated(nightly=one not in EMULATED)) for one in CHECKS],
 )
 def test_contract(pool, one) -> None:
     with pool.server() as server:

@@ -41,7 +41,7 @@ def test_a_program_on_the_command_line_replaces_that_of_the_manifest(folder) -> 
     assert wrong.status == USAGE and "run.program" in wrong.error
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_a_boot_time_that_is_given_limits_also_a_program_that_is_no_server() -> None:
     limit = 1 if harness.SLOWNESS == 1 else 5
     job = [str(harness.GUESTS / "boot"), "sleep"]

@@ -134,7 +134,7 @@ def test_who_breaks_out_of_a_machine_gets_nowhere(broken, made, attack, rights):
     assert not list(pathlib.Path(facts["CACHE"]).glob("left-behind*")) and not (store.path / "left-behind").exists()
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_functions_that_listen_share_a_network_and_do_not_see_it(folder):
     """They may not connect, so nobody reaches what they listen at but themselves. Each has all ports. (In the emulated hosts, which have an older Linux, each has a network of its own.)"""
     store = serving.Store(folder)

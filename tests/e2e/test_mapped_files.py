@@ -35,7 +35,7 @@ def mapped(start, tmp_path_factory):
     return lambda mode: Mapped(start, tmp_path_factory.mktemp(f"mapped-{mode.name}"), mode)
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 @pytest.mark.parametrize("mode", [RUN_E, SNAPRUN_E2], ids=lambda mode: mode.name)
 def test_files_are_shared_and_memory_is_not(mapped, mode: Mode) -> None:
     m = mapped(mode)
@@ -102,7 +102,7 @@ def test_a_machine_that_keeps_its_state(mapped) -> None:
     m.stop()
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_a_file_that_was_cut_is_an_error_of_the_program(mapped) -> None:
     m = mapped(RUN_E)
     assert m.ask() == START

@@ -33,7 +33,7 @@ def test_exit_status(argv: list[str], status: int) -> None:
     assert ended.out == "", "nothing but the program writes to stdout"
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_streams() -> None:
     script = "import sys; sys.stdout.write(sys.stdin.read().upper()); sys.stderr.write('to stderr\\n')"
     ended = kvmserver("run", "--allow-all", *harness.LIMITS, "/usr/bin/python3", "-c", script, stdin=b"to be read\n" * 1000)
@@ -188,7 +188,7 @@ def test_stats(start, program, mode, options) -> None:
     assert re.search(r"exits per connection: .*wait [\d.]+", said), said
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 @pytest.mark.parametrize("what", ["fork", "exec"])
 def test_new_processes_are_refused(what: str) -> None:
     ended = kvmserver("run", "--allow-all", "-v", *guest("boot")["argv"], what)

@@ -102,7 +102,7 @@ def test_both_ends_see_the_same_addresses(server):
     assert where == f"{who} {STORE_PORT}" and int(who) >= 32768
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 @pytest.mark.parametrize("how", ["leave;add 1;exit", "leave;add 1;again;exit"])
 def test_a_request_that_dies_is_a_client_that_has_gone(server, how):
     [before] = server.ask("get")
@@ -155,7 +155,7 @@ def test_unix_addresses(at, listens):
     assert not os.path.exists(listens)
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_large_transfers(server):
     megabytes = 2 if harness.SLOWNESS > 1 else 20
     assert server.ask(f"echo {megabytes << 20};get")[0] == f"same {megabytes << 20}"
@@ -172,7 +172,7 @@ def test_a_storage_that_does_not_read_makes_its_client_wait():
             assert int(re.search(r"VmRSS:\s+(\d+)", status.read())[1]) < 300_000  # kB
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_hostile_bytes(server):
     assert server.ask("raw " + bytes(range(11, 256)).hex() + "0a;get")[0] == "sent"
     assert server.ask("raw " + b"x\n".hex() + ";wait") == ["sent", "what?"]

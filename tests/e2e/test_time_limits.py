@@ -38,7 +38,8 @@ def all_until_reset(server: harness.Server, path: str) -> bytes:
     return reply
 
 
-@pytest.mark.parametrize("mode", BOTH, ids=["http", "connections"])
+@pytest.mark.emulated(nightly=True)
+@pytest.mark.parametrize("mode", [IN_HTTP, IN_CONNECTIONS], ids=["http", "connections"])
 @pytest.mark.parametrize("path", ["/sleep/{}", "/drip/{}"])
 def test_sleep_is_no_endless_request(mode: list[str], path: str) -> None:
     with patient(*mode) as server:

@@ -179,6 +179,7 @@ def test_a_failing_function_is_first_and_red(page, site, token) -> None:
     assert page.run(names) == ["other", "hello"] and row(page, "other")[2] not in ("0%", "–")
 
 
+@pytest.mark.nightly
 def test_the_page_is_at_the_root_as_well(page, site, token) -> None:
     page.go(site.origin + "/#other")
     page.type("#token", token)
@@ -186,6 +187,7 @@ def test_the_page_is_at_the_root_as_well(page, site, token) -> None:
     page.wait_for_text("#name", "other")
 
 
+@pytest.mark.nightly
 def test_nothing_older_is_no_roll_back(page, site, token) -> None:
     sign_in(page, site, token, "#other")
     page.wait_for_text("#versions", "v1")
@@ -196,6 +198,7 @@ def test_nothing_older_is_no_roll_back(page, site, token) -> None:
     assert page.text("#roll-back") == "" and page.text('#versions [data-version="2"]') == "Make live"
 
 
+@pytest.mark.nightly
 def test_the_address_names_the_function(page, site, token) -> None:
     sign_in(page, site, token)
     choose(page, "hello")
@@ -231,6 +234,7 @@ def test_what_a_token_may_not_is_not_offered(page, site) -> None:
     page.wait_for_text("#logs-state", "following")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", [360, 1280])
 def test_nothing_scrolls_sideways(page, site, token, width) -> None:
     page.size(width, 740, mobile=width < 500)

@@ -78,6 +78,7 @@ def test_a_hostile_reply_is_shown_and_does_nothing(page, site, invoker) -> None:
     assert "cut off here: 1.0 MiB in all" in page.text("#invoke-reply-body")[-60:]
 
 
+@pytest.mark.nightly
 def test_a_reply_that_is_no_success(page, site, invoker) -> None:
     page.expected += ["502"]
     sign_in(page, site, invoker, "#hello")
@@ -125,6 +126,7 @@ def test_without_the_scope_nothing_can_be_sent_or_changed(page, site, token) -> 
     assert [page.text(each) for each in ("#invoke-part", "#traffic-part", "#env-form", "#secret-form", "#delete", "#env-list button")] == [""] * 6
 
 
+@pytest.mark.nightly
 def test_traffic_is_split_by_the_keyboard(page, site, token) -> None:
     site.store.ok("traffic", "hello", "2=100")
     sign_in(page, site, token, "#hello")
@@ -154,6 +156,7 @@ def test_traffic_is_split_by_the_keyboard(page, site, token) -> None:
     page.wait_for_text("#confirm-result", "→ v2")
 
 
+@pytest.mark.nightly
 def test_a_split_does_not_overrun_a_change_by_another(page, site, token) -> None:
     site.store.ok("traffic", "hello", "2=100")
     sign_in(page, site, token, "#hello")
@@ -167,6 +170,7 @@ def test_a_split_does_not_overrun_a_change_by_another(page, site, token) -> None
     assert site.store.json("list")["functions"][0]["live"] == [{"version": 2, "percent": 100}]
 
 
+@pytest.mark.nightly
 def test_a_variable_is_set_changed_and_unset(page, site, token) -> None:
     def stored() -> dict:
         return site.store.json("env", "list", "other")["env"]
@@ -230,6 +234,7 @@ def test_a_secret_goes_in_and_never_comes_out(page, site, token) -> None:
     assert stored() == []
 
 
+@pytest.mark.nightly
 def test_a_value_does_not_overrun_a_change_by_another(page, site, token) -> None:
     sign_in(page, site, token, "#other")
     page.wait_for_text("#versions", "v1")
@@ -248,6 +253,7 @@ def shown(page) -> list[str]:
     return page.run("[...document.querySelectorAll('#logs > div')].map((each) => each.lastChild.textContent)")
 
 
+@pytest.mark.nightly
 def test_logs_are_searched(page, site, token) -> None:
     sign_in(page, site, token, "#other")
     page.wait_for_text("#logs-state", "following")
@@ -273,6 +279,7 @@ def test_logs_are_searched(page, site, token) -> None:
     assert [url for url in page.requests if "since=10m" in url and "requests=1" in url and "tail=1000" in url]
 
 
+@pytest.mark.nightly
 def test_following_stops_and_goes_on(page, site, token) -> None:
     sign_in(page, site, token, "#other")
     page.wait_for_text("#logs-state", "following")
@@ -296,6 +303,7 @@ def test_following_stops_and_goes_on(page, site, token) -> None:
     page.wait_for_text("#logs", "mutters after")
 
 
+@pytest.mark.nightly
 def test_deleting_takes_the_name(page, site, token, program) -> None:
     site.store.deploy_probe(program("node-http"), "gone", "gone")
     sign_in(page, site, token, "#gone")
@@ -315,6 +323,7 @@ def test_deleting_takes_the_name(page, site, token, program) -> None:
     page.wait_for("document.activeElement.id === 'filter'", "the focus is where the list is")
 
 
+@pytest.mark.nightly
 def test_scale_and_limits_of_the_live_version(page, site, token, program) -> None:
     site.store.deploy_probe(program("node-http"), "scaled", "scaled", "[function.scale]\nmin = 1\nmax = 3\n", "max-request-time = 5\n")
     sign_in(page, site, token, "#scaled")
@@ -327,6 +336,7 @@ def test_scale_and_limits_of_the_live_version(page, site, token, program) -> Non
     site.store.ok("delete", "scaled", "-y")
 
 
+@pytest.mark.nightly
 def test_an_empty_daemon_says_how_to_begin(page, tmp_path, program) -> None:
     empty = Site(tmp_path, None)
     page.origins.append(empty.origin + "/")
@@ -344,6 +354,7 @@ def test_an_empty_daemon_says_how_to_begin(page, tmp_path, program) -> None:
         empty.daemon.close()
 
 
+@pytest.mark.nightly
 def test_focus_returns_after_a_question(page, site, token) -> None:
     site.store.ok("traffic", "hello", "2=100")
     sign_in(page, site, token, "#hello")

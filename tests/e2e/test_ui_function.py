@@ -38,6 +38,7 @@ def test_a_copied_line_of_curl_reaches_the_function(page, site, token, program) 
         site.store.ok("delete", "routed", "-y")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("daemon, route, url, line", [
     ({}, "hello.localhost", "http://hello.localhost:8080/", "curl --connect-to '::127.0.0.1:8080' 'http://hello.localhost:8080/'"),
     ({"address": ":80", "port": 80}, "a.b", "http://a.b/", "curl --connect-to '::127.0.0.1:80' 'http://a.b/'"),
@@ -58,6 +59,7 @@ def failures(page) -> list[str]:
     return page.run("[...document.querySelectorAll('#failures li')].map((each) => each.innerText)")
 
 
+@pytest.mark.nightly
 def test_failed_requests_alike_are_shown_together(page, site, token, program) -> None:
     site.store.deploy_probe(program("node-http"), "broken", "broken")
     try:
@@ -100,6 +102,7 @@ def test_what_the_program_said_is_with_its_failure(page, site, token, program) -
         site.store.ok("delete", "broken", "-y")
 
 
+@pytest.mark.nightly
 def test_the_program_of_the_live_version(page, site, token) -> None:
     sign_in(page, site, token, "#hello")
     page.wait_for_text("#versions", "v1")

@@ -110,6 +110,7 @@ def test_requests_see_no_gap(store, serve, deploy, node) -> None:
     assert asked > 10 and not versions(store)[0]["warms_up"]
 
 
+@pytest.mark.nightly
 def test_json_tells_the_snapshot_that_stays(store, serve, node) -> None:
     serve()
     result = store.json("deploy", node)
@@ -142,6 +143,7 @@ def test_ctrl_c_meanwhile(store, serve, deploy, node) -> None:
     assert daemon.ask("hello", "/").status == 200
 
 
+@pytest.mark.nightly
 def test_a_command_that_is_killed_meanwhile(store, serve, deploy, node) -> None:
     daemon = serve()
     deployed = deploy(node)
@@ -208,6 +210,7 @@ def test_what_is_warmed_up_first(store, serve, program, top, options) -> None:
     assert not version["compress_later"] or result["snapshot"] == version["snapshot"]
 
 
+@pytest.mark.nightly
 def test_what_takes_the_place(store, serve, deploy, node, program) -> None:
     """Only what asks for the same, while the version waits for it; anything else leaves it as it is."""
     daemon = serve()
