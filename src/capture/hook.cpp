@@ -29,6 +29,8 @@ void run_hook(Machine& machine, EventLoop& loop, const Limits& limits, const Hoo
         fail(ExitCode::failure, hook, "the program ended: " + loop.stop().report);
     if (reply.end == LoopEnd::timeout)
         fail(ExitCode::unreachable, hook, "it " + overrun_text(loop.overrun(), limits));
+    if (reply.end == LoopEnd::stuck)
+        fail(ExitCode::unreachable, hook, "it waits for what never comes");
     if (reply.end == LoopEnd::requested)
         fail(ExitCode::failure, hook, "stopped");
     const unsigned status = reply.status();

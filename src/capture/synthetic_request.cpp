@@ -19,17 +19,20 @@ namespace {
 
 constexpr std::size_t kMaxReply = 64 * 1024; // bytes kept of a reply
 
-// The client, on its own thread: sends and receives at once, until the program closes.
+// The client, on its own thread: sends and receives at once, until the program closes. What the socket takes is sent
+// before the constructor returns.
 class Client {
 public:
     Client(UniqueFd fd, std::string request)
-        : fd_(std::move(fd)), request_(std::move(request)), thread_([this] { run(); }) {}
+        : fd_(std::move(fd)), request_(std::move(request)), left_(sent(fd_.get(), request_)), said_all_(left_.empty()),
+          thread_([this] { run(); }) {}
     ~Client() {
         if (thread_.joinable()) {
             ::shutdown(fd_.get(), SHUT_RDWR);
             thread_.join();
         }
     }
+    bool said_all() const { return said_all_; } // by then
     // Call after the other side has been closed.
     std::string reply() {
         thread_.join();
@@ -37,19 +40,24 @@ public:
     }
 
 private:
+    // Returns what is left of it.
+    static std::string_view sent(int fd, std::string_view left) {
+        const ssize_t n = ::send(fd, left.data(), left.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n > 0)
+            left.remove_prefix(static_cast<std::size_t>(n));
+        else if (n < 0 && errno != EAGAIN && errno != EINTR)
+            left = {};
+        return left;
+    }
+
     void run() {
-        std::string_view left = request_;
+        std::string_view left = left_;
         for (char buffer[16384];;) {
             pollfd wanted{fd_.get(), static_cast<short>(left.empty() ? POLLIN : POLLIN | POLLOUT), 0};
             if (::poll(&wanted, 1, -1) < 0)
                 continue;
-            if (wanted.revents & POLLOUT) {
-                const ssize_t n = ::send(fd_.get(), left.data(), left.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-                if (n > 0)
-                    left.remove_prefix(static_cast<std::size_t>(n));
-                else if (errno != EAGAIN && errno != EINTR)
-                    left = {};
-            }
+            if (wanted.revents & POLLOUT)
+                left = sent(fd_.get(), left);
             if (wanted.revents & (POLLIN | POLLHUP | POLLERR)) {
                 const ssize_t n = ::recv(fd_.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
                 if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
@@ -61,7 +69,10 @@ private:
     }
 
     UniqueFd fd_;
-    std::string request_, reply_;
+    const std::string request_;
+    const std::string_view left_;
+    const bool said_all_;
+    std::string reply_;
     std::thread thread_; // last member: uses the others
 };
 
@@ -96,6 +107,7 @@ SyntheticReply ask(Machine& machine, EventLoop& loop, std::string request, const
     Client client(std::move(ours), std::move(request));
     EventLoop::Until until;
     until.one_connection = true;
+    until.client_said_all = client.said_all();
     until.limit_ns = static_cast<std::uint64_t>(limits.request_seconds * 1e9);
     until.total_ns = static_cast<std::uint64_t>(limits.request_total_seconds * 1e9);
     SyntheticReply reply;

@@ -63,6 +63,9 @@ std::uint64_t warm_up_once(Booted& booted, const Options& options, const WarmupR
         fail(booted, ExitCode::unreachable,
              "the program did not answer " + request.name() + " and close: it " +
                  overrun_text(booted.loop->overrun(), options.limits));
+    if (reply.end == LoopEnd::stuck)
+        fail(booted, ExitCode::unreachable,
+             "the program did not answer " + request.name() + " and close: it waits for what never comes");
     if (!settle(*booted.machine, *booted.loop, options.limits.boot_seconds))
         fail(booted, ExitCode::failure, "the program does not wait for connections any more");
     return took;

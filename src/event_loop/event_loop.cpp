@@ -60,9 +60,9 @@ socklen_t loopback(std::uint32_t family, sockaddr_storage& out) {
 EventLoop::EventLoop(Listeners& listeners, std::function<void(const std::string&)> note, const Stopper& stop)
     : listeners_(listeners), stop_request_(stop), note_(std::move(note)) {}
 EventLoop::EventLoop(Own own, std::function<void(const std::string&)> note, const Stopper& stop)
-    : own_listeners_(std::make_unique<Listeners>()), listeners_(*own_listeners_), stop_request_(stop),
-      note_(std::move(note)) {
-    own_listeners_->set_dry(own == Own::dry);
+    : own_listeners_(std::make_unique<Listeners>()), listeners_(*own_listeners_), dry_(own == Own::dry),
+      stop_request_(stop), note_(std::move(note)) {
+    own_listeners_->set_dry(dry_);
 }
 EventLoop::~EventLoop() = default;
 
@@ -238,6 +238,7 @@ bool EventLoop::wait(Machine& machine, const Until& until, LoopEnd& end) {
         }
         const std::size_t first_client = fds.size();
         std::vector<std::uint32_t> slots;
+        bool sends = false;
         for (std::uint32_t slot = 0; slot < clients_.size(); ++slot) {
             const Client& c = clients_[slot];
             if (!c.open)
@@ -254,6 +255,7 @@ bool EventLoop::wait(Machine& machine, const Until& until, LoopEnd& end) {
                 events |= POLLIN;
             if (view.tx_pending() > 0 && !c.failed)
                 events |= POLLOUT;
+            sends |= (events & POLLOUT) != 0;
             // Skip a connection that failed or is closed on both sides: polling it would only spin.
             if (events == 0 && (c.failed || c.gone || (c.eof && c.shut)))
                 continue;
@@ -275,6 +277,9 @@ bool EventLoop::wait(Machine& machine, const Until& until, LoopEnd& end) {
             end = LoopEnd::stuck;
             return false;
         }
+        // Unless its client's last bytes are still to be read.
+        const bool for_ever = dry_ && until.client_said_all && !sends && handles.empty() &&
+                              w.deadline_host_ns == kForever && !waits_for_neighbour(machine);
         // Only another client could make it do something.
         const bool stuck = until.arrivals && handles.empty() && w.deadline_host_ns == kForever;
         if (end_overdue(machine, stuck))
@@ -285,11 +290,17 @@ bool EventLoop::wait(Machine& machine, const Until& until, LoopEnd& end) {
             timeout.tv_sec = static_cast<time_t>((stop_at - now) / 1'000'000'000);
             timeout.tv_nsec = static_cast<long>((stop_at - now) % 1'000'000'000);
         }
-        const int n = ::ppoll(fds.data(), fds.size(), stop_at == kForever ? nullptr : &timeout, nullptr);
+        if (for_ever)
+            timeout = {};
+        const int n = ::ppoll(fds.data(), fds.size(), stop_at == kForever && !for_ever ? nullptr : &timeout, nullptr);
         if (n < 0 && errno != EINTR)
             throw_errno("ppoll");
         if (stop_request_.requested()) {
             end = LoopEnd::requested;
+            return false;
+        }
+        if (for_ever && n == 0) {
+            end = LoopEnd::stuck;
             return false;
         }
         bool news = false;

@@ -24,7 +24,7 @@ enum class LoopEnd {
                // Until::ready) for a call of a function
     closed,    // (with Until::one_connection or one_datagram) the invocation is over
     returned,  // (with Until::returned) the function has returned
-    stuck,     // (with Until::ready or returned) every thread waits for what will never come
+    stuck,     // (with Until::ready, returned or client_said_all) every thread waits for what will never come
     timeout,   // a time limit is used up: see overrun()
     requested, // SIGTERM, SIGINT
 };
@@ -51,6 +51,8 @@ public:
         bool returned = false; // until the function that was called (Machine::call) has returned
         bool accepting = false;
         bool one_connection = false; // until slot 0 is closed and its bytes are sent
+        // Nothing follows what that connection's client has sent. Only a dry loop can tell that nothing else comes.
+        bool client_said_all = false;
         // Until the given datagram has been read and the machine waits for nothing that this invocation opened.
         bool one_datagram = false;
         std::uint64_t limit_ns = 0; // limit on the program's time without progress (SpentTime); 0: none
@@ -170,6 +172,7 @@ private:
 
     std::unique_ptr<Listeners> own_listeners_;
     Listeners& listeners_;
+    const bool dry_ = false;
     const Stopper& stop_request_;
     std::function<void(const std::string&)> note_;
     std::vector<Client> clients_;         // by slot

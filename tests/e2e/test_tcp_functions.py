@@ -177,6 +177,17 @@ def test_the_server_speaks_first(world) -> None:
                 assert client.say("hello") == "hello"
 
 
+def test_a_deploy_does_not_wait_for_a_program_that_says_nothing(store, tmp_path) -> None:
+    """A trial sends it a request of HTTP, which such a program does not answer: nothing else comes that it could wait for."""
+    folder = manifest(store, "shelf", [], [str(harness.GUESTS / "stores"), str(harness.free_port())])
+    trace = tmp_path / "trace"
+    traced = ["strace", "-f", "-e", "trace=ppoll", "-o", str(trace)]
+    done = harness.kvmserver("deploy", folder, "--store", store.path, wrapper=traced)
+    assert done.status == 0, done
+    waits = re.findall(r"ppoll\(.*\{tv_sec=(\d+)", trace.read_text())
+    assert waits and not [seconds for seconds in waits if seconds != "0"], waits
+
+
 def test_a_new_version_while_a_connection_is_open(world, port) -> None:
     store, daemon = world
     settings = 'drain = "1s"\n'
