@@ -30,7 +30,7 @@ fi
 # the first chain takes a part when it is done. The unit tests are of a build with sanitizers, and --quick's are not.
 first_part=(tests/e2e --ignore tests/e2e/test_contract.py)
 second_part=()
-for file in tests/e2e/test_[pru-z]*.py tests/e2e/test_t[o-z]*.py; do # a quarter of the time
+for file in tests/e2e/test_[impru-z]*.py tests/e2e/test_t[o-z]*.py; do # a third of the time
     first_part+=(--ignore "$file")
     second_part+=("$file")
 done
