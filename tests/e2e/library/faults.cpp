@@ -103,7 +103,8 @@ TEST_CASE("time") {
 }
 
 TEST_CASE("CPU time") {
-    const auto booted = tinykvm::Image::boot(cases::program(cases::callee()).set("max-request-cpu", "0.05"));
+    const auto booted = tinykvm::Image::boot(
+        cases::program(cases::callee()).set("max-request-cpu", std::to_string(0.05 * cases::slowness())));
     Machine machine(booted, Kind::ephemeral);
     const auto result = machine.call(booted.function<void()>("spin"));
     REQUIRE_FALSE(result);
