@@ -178,7 +178,7 @@ def test_the_server_speaks_first(world) -> None:
 
 
 def test_a_deploy_does_not_wait_for_a_program_that_says_nothing(store, tmp_path) -> None:
-    """A trial sends it a request of HTTP, which such a program does not answer: nothing else comes that it could wait for."""
+    """A trial asks it by HTTP, which such a program does not answer: nothing else comes that it could wait for."""
     folder = manifest(store, "shelf", [], [str(harness.GUESTS / "stores"), str(harness.free_port())])
     trace = tmp_path / "trace"
     traced = ["strace", "-f", "-e", "trace=ppoll", "-o", str(trace)]
