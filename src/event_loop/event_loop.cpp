@@ -284,15 +284,14 @@ bool EventLoop::wait(Machine& machine, const Until& until, LoopEnd& end) {
         const bool stuck = until.arrivals && handles.empty() && w.deadline_host_ns == kForever;
         if (end_overdue(machine, stuck))
             return true;
-        const std::uint64_t stop_at =
-            std::min({w.deadline_host_ns, limit_end(now, counts), until.arrivals ? next_overdue(stuck) : kForever});
+        const std::uint64_t stop_at = for_ever ? now
+                                               : std::min({w.deadline_host_ns, limit_end(now, counts),
+                                                           until.arrivals ? next_overdue(stuck) : kForever});
         if (stop_at != kForever && stop_at > now) {
             timeout.tv_sec = static_cast<time_t>((stop_at - now) / 1'000'000'000);
             timeout.tv_nsec = static_cast<long>((stop_at - now) % 1'000'000'000);
         }
-        if (for_ever)
-            timeout = {};
-        const int n = ::ppoll(fds.data(), fds.size(), stop_at == kForever && !for_ever ? nullptr : &timeout, nullptr);
+        const int n = ::ppoll(fds.data(), fds.size(), stop_at == kForever ? nullptr : &timeout, nullptr);
         if (n < 0 && errno != EINTR)
             throw_errno("ppoll");
         if (stop_request_.requested()) {
