@@ -9,8 +9,9 @@
     scripts/fuzz.py --coverage        then which lines of the fuzzed files all inputs reach (builds a second time)
     scripts/fuzz.py --seconds 0       only what is kept: tests/fuzz/seeds/NAME and the corpus
     scripts/fuzz.py --build-all       only builds: kvmserver and all of its tests, too, with the same sanitizers
-    scripts/fuzz.py --build-ci        the same, built quickly, and of the tests only those that scripts/test.sh runs with
-                                      sanitizers
+    scripts/fuzz.py --build-ci        what scripts/test.sh runs with sanitizers, built quickly: the targets and the unit
+                                      tests of what reads strangers' bytes
+    scripts/fuzz.py --no-build --ci   runs these targets
     scripts/fuzz.py --keep            adds the corpus' best inputs to tests/fuzz/seeds/NAME
     scripts/fuzz.py --xml FILE        also as JUnit's XML
 
@@ -43,6 +44,7 @@ SLOWEST = 10  # seconds for an input
 class Target:
     fuzzed: list[str]  # whose coverage is printed: files, or folders
     longest: int = 4096  # bytes of an input
+    ci: bool = False  # scripts/test.sh runs it; the others take long to build
 
 
 def files(folder: str, names: str) -> list[str]:
@@ -50,16 +52,18 @@ def files(folder: str, names: str) -> list[str]:
 
 
 TARGETS = {
-    "elf": Target(["tinykvm/elf"], 1 << 16),
+    "elf": Target(["tinykvm/elf"], 1 << 16, ci=True),
     "http": Target(
         files("src/http", "chunked fields head_end reply_head request_head rewrite cross_check target"),
+        ci=True,
     ),
-    "snapshot": Target(files("src/snapshot", "codec filter format index inspect metadata reader text"), 1 << 15),
+    "snapshot": Target(files("src/snapshot", "codec filter format index inspect metadata reader text"), 1 << 15, ci=True),
     "path_rules": Target(
         ["tinykvm/base/path_text.cpp", *files("tinykvm/linux", "file_tree path_rules policy policy_open policy_walk")],
         512,
+        ci=True,
     ),
-    "code_sites": Target(files("tinykvm/memory", "code_sites code_stubs"), 384),
+    "code_sites": Target(files("tinykvm/memory", "code_sites code_stubs"), 384, ci=True),
     "address_space": Target(
         files(
             "tinykvm/memory",
@@ -67,8 +71,9 @@ TARGETS = {
             "file_windows guest_ram page_tables",
         ),
         1024,
+        ci=True,
     ),
-    "host_calls": Target(["tinykvm/linux"], 1024),
+    "host_calls": Target(["tinykvm/linux"], 1024, ci=True),
     "worker": Target(
         ["src/protocol", *files("src/daemon", "worker_pool worker_pool_watch process_manager")],
         1024,
@@ -88,8 +93,9 @@ TARGETS = {
         ["src/admin/assemble.cpp", "src/admin/uploads.cpp", "src/ops/delta.cpp", "src/ops/import.cpp"],
         8192,
     ),
-    "cache_files": Target(["src/snapshot/folder_cache.cpp", "src/snapshot/compressed_chunk_cache.cpp"], 512),
+    "cache_files": Target(["src/snapshot/folder_cache.cpp", "src/snapshot/compressed_chunk_cache.cpp"], 512, ci=True),
 }
+CI_UNITS = ["base", "elf", "http", "linux", "memory", "protocol", "request"]  # of tests/unit
 
 
 def build(folder: pathlib.Path, targets: list[str], *flags: str, quickly: bool = False) -> None:
@@ -237,11 +243,13 @@ def main() -> int:
     parser.add_argument("--no-build", action="store_true")
     parser.add_argument("--build-all", action="store_true")
     parser.add_argument("--build-ci", action="store_true")
+    parser.add_argument("--ci", action="store_true")
     parser.add_argument("--xml")
     given = parser.parse_args()
     if unknown := set(given.names) - set(TARGETS):
         parser.error(f"no such target: {' '.join(sorted(unknown))}; there are {' '.join(TARGETS)}")
-    names = given.names or list(TARGETS)
+    in_ci = [name for name, target in TARGETS.items() if target.ci]
+    names = given.names or (in_ci if given.ci else list(TARGETS))
     seconds = given.seconds if given.seconds is not None else 0 if given.inputs else 20
     if given.keep and given.light:
         parser.error("--keep chooses by the programs with AddressSanitizer: leave out --light")
@@ -249,7 +257,7 @@ def main() -> int:
     if not given.no_build:
         targets = targets_of(names)
         if given.build_ci:
-            targets = ["kvmserver", "e2e_guests", "units", "fuzz"]
+            targets = targets_of(in_ci) + [f"test_{name}" for name in CI_UNITS]
         if given.build_all:
             targets = ["all", "units", "fuzz"]
         flags = ["-DKVMSERVER_SANITIZE=undefined,fuzzer-no-link"] if given.light else []

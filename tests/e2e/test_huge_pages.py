@@ -16,8 +16,7 @@ SOUND = f"sound, {MIB} MiB, request 1"
 RESERVED = pathlib.Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
 TRANSPARENT = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
-IN_EMULATED = pytest.param(SNAPRUN_E, marks=pytest.mark.emulated)
-NIGHTLY_IN_EMULATED = pytest.param(SNAPRUN_E, marks=pytest.mark.emulated(nightly=True))
+IN_EMULATED = pytest.param(SNAPRUN_E, marks=pytest.mark.emulated(nightly=True))
 
 needs_transparent = pytest.mark.skipif(
     not TRANSPARENT.exists() or "[never]" in TRANSPARENT.read_text(), reason=f"the host gives no huge pages ({TRANSPARENT})"
@@ -90,7 +89,7 @@ def in_huge_pages(server) -> re.Match | None:
 
 
 @needs_transparent
-@pytest.mark.parametrize("mode", [RUN, RUN_E, SNAPRUN, NIGHTLY_IN_EMULATED], ids=lambda mode: mode.name)
+@pytest.mark.parametrize("mode", [RUN, RUN_E, SNAPRUN, IN_EMULATED], ids=lambda mode: mode.name)
 def test_main_memory_is_in_huge_pages(serving, mode) -> None:
     server = serving(mode, *LIMITS, "--hugepages", "-v")
     harness.wait_until(lambda: in_huge_pages(server), lambda: server.err)

@@ -30,7 +30,7 @@ CASES = {
     case.name: case
     for case in [
         Case("c", "C", ["cc"]),
-        Case("rust", "Rust", ["cargo"]),
+        Case("rust", "Rust", ["cargo"], nightly="takes 15 s to build"),
         Case("go", "Go", ["go"], nightly="takes a minute"),
         Case("python", "Python", ["/usr/bin/python3"]),
         Case("node", "Node", ["node"], nightly="takes half a minute"),

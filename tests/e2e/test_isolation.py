@@ -10,7 +10,7 @@ import pytest
 from harness import RUN, RUN_E, SNAPRUN_E, SNAPRUN_E2, Mode, guest
 
 ONE_A_LANGUAGE = ["c-epoll", "rust-tokio-multi", "go-http", "python-asyncio", "node-http", "deno-serve"]
-REQUESTS = int(1000 / harness.SLOWNESS) or 1
+REQUESTS = int((1000 if harness.ALL_TESTS else 250) / harness.SLOWNESS) or 1
 
 
 def counts(server: harness.Server, requests: int, at_once: int = 1) -> list[int]:
@@ -125,7 +125,7 @@ def test_all_that_a_process_has_is_reset(start, folder, mode: Mode, tmp_path_fac
     stop_well(server)
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 @pytest.mark.parametrize("mode", [RUN_E, SNAPRUN_E], ids=lambda mode: mode.name)
 def test_identity_timers_queues_and_limits_are_reset(start, mode: Mode, tmp_path_factory) -> None:
     file = tmp_path_factory.mktemp("becomes") / "file"
@@ -154,7 +154,7 @@ def test_a_rolled_back_machine_has_its_own_identity(start) -> None:
     stop_well(server)
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_what_is_wiped_is_so_when_it_is_first_looked_at(start) -> None:
     server = start(guest("unique", "{port}"), SNAPRUN_E2, "--check-reset")
     for _ in range(4):
@@ -213,7 +213,7 @@ def asked(server: harness.Server, line: str) -> str:
     return ""
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 @pytest.mark.parametrize("mode", [RUN_E, SNAPRUN_E2], ids=lambda mode: mode.name)
 def test_attributes_of_memory_files_are_the_image_s(mode, tmp_path) -> None:
     """Of a file in memory a request changes mode, times and seals: the next and other machines see the image's."""
@@ -239,7 +239,7 @@ def sockets_of(pid: int) -> int:
     return sum(link.startswith("socket:") for link in links)
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_sockets_of_a_request_go_with_it() -> None:
     with contextlib.closing(harness.Server(harness.guest("leftover", "{port}"), RUN_E)) as server:
         look = asked(server, "look")

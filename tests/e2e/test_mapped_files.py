@@ -55,7 +55,7 @@ def test_files_are_shared_and_memory_is_not(mapped, mode: Mode) -> None:
     m.stop()
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 @pytest.mark.parametrize("mode", [RUN_E, SNAPRUN_E2], ids=lambda mode: mode.name)
 def test_a_file_that_is_only_read_is_followed(mapped, mode: Mode) -> None:
     m = mapped(mode)

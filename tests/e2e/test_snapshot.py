@@ -260,7 +260,7 @@ def spoilt(path: pathlib.Path, what: str) -> pathlib.Path:
 @pytest.mark.parametrize(
     ("what", "line"),
     [
-        pytest.param("rights", None, marks=pytest.mark.emulated),
+        pytest.param("rights", None, marks=pytest.mark.emulated(nightly=True)),
         pytest.param("alias", "its program could reach what decides what runs at CPL 0", marks=pytest.mark.emulated(nightly=True)),
         pytest.param("supervisor", "it has pages for CPL 0 that are not the guest kernel's", marks=pytest.mark.emulated(nightly=True)),
         pytest.param("beyond", "its page tables lead beyond its memory", marks=pytest.mark.emulated(nightly=True)),

@@ -132,7 +132,7 @@ def test_an_answer_that_was_not_read_is_not_the_next_requests(server):
     assert server.ask("keep nothing") == ["ok"]
 
 
-@pytest.mark.emulated
+@pytest.mark.emulated(nightly=True)
 def test_one_to_one():
     def both(it: Server) -> list[str]:
         held = it.begin()

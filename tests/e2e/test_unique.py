@@ -134,6 +134,8 @@ def test_no_value_twice(start, snapshots, quick, name: str, mode: Mode) -> None:
         pytest.skip("in long runs")
     if not LONG and "numpy" in name:
         pytest.skip("in long runs: installs numpy")
+    if not LONG and name in ("rust", "java"):
+        pytest.skip("in long runs: takes long to build or to boot")
     if not LONG and "npm" in name and name != "node-npm-bundled":
         pytest.skip("in long runs")
     case = CASES[name]

@@ -123,7 +123,8 @@ TEST_CASE("what a program changes of a large page is its own, until the reset, a
     }
 }
 
-TEST_CASE("an image that a machine was merged into has frames instead of large pages, and tells if they are others") {
+TEST_CASE("an image that a machine was merged into has frames instead of large pages, and tells if they are others",
+          "[alike]") {
     for (std::uint32_t deed = 0; deed < kDeeds; ++deed) {
         CAPTURE(deed);
         Server server;
@@ -145,7 +146,7 @@ TEST_CASE("an image that a machine was merged into has frames instead of large p
     }
 }
 
-TEST_CASE("a state whose large pages are none of the program's is refused") {
+TEST_CASE("a state whose large pages are none of the program's is refused", "[alike]") {
     Server server;
     const auto image = server.world.image_of("large");
     const auto restored = [&](std::vector<LargePageState> pages) {

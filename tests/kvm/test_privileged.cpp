@@ -117,7 +117,7 @@ TEST_CASE("what a file has in the place of the code at CPL 0 and of the descript
     });
 }
 
-TEST_CASE("a file by which more would run at CPL 0, or somebody else would reach what does, is refused") {
+TEST_CASE("a file by which more would run at CPL 0, or somebody else would reach what does, is refused", "[alike]") {
     Privileged s;
     const auto with = [&](const char* what, auto&& spoil) {
         const auto m = s.memory();

@@ -152,7 +152,7 @@ TEST_CASE("a machine that may not keep copies gives them back, and is the same")
     }
 }
 
-TEST_CASE("pages that one invocation wrote are not copied back for ever") {
+TEST_CASE("pages that one invocation wrote are not copied back for ever", "[alike]") {
     ResetServer server;
     const auto machine = server.clone(ResetStrategy::working_set);
     Stop stop;

@@ -24,7 +24,7 @@ TEST_CASE("a sound state comes back as it was and serves") {
     CHECK(take_reply(*machine, slot).size() == 30 * 8);
 }
 
-TEST_CASE("values that no machine has are refused") {
+TEST_CASE("values that no machine has are refused", "[alike]") {
     Snapshot s;
     const auto with = [&](const char* what, auto&& spoil) {
         MachineState bad = s.state;
@@ -75,7 +75,7 @@ TEST_CASE("values that no machine has are refused") {
     refused("too much CPUID", [&] { guest_cpu(no_cpu.cpu); });
 }
 
-TEST_CASE("an image without its guest kernel is refused") {
+TEST_CASE("an image without its guest kernel is refused", "[alike]") {
     Snapshot s;
     const auto with = [&](const char* what, auto&& spoil) {
         const auto memory = s.memory();
@@ -106,7 +106,7 @@ TEST_CASE("an image without its guest kernel is refused") {
     with("a way on outside of the guest kernel", [&](Image& m) { header(m)->wait_resume = 0x1000; });
 }
 
-TEST_CASE("page tables in a circle are refused") {
+TEST_CASE("page tables in a circle are refused", "[alike]") {
     Snapshot s;
     for (int level = 1; level < 4; ++level) {
         const auto memory = s.memory();
@@ -119,7 +119,7 @@ TEST_CASE("page tables in a circle are refused") {
     refused("all to the root", [&] { s.restore(s.state, memory); });
 }
 
-TEST_CASE("page tables with large pages are refused") {
+TEST_CASE("page tables with large pages are refused", "[alike]") {
     Snapshot s;
     for (int level = 1; level < 4; ++level)
         for (const std::uint64_t to :
@@ -247,7 +247,7 @@ TEST_CASE("entropy regions are filled before every invocation, and only where th
     }
 }
 
-TEST_CASE("entropy regions that lie elsewhere are refused") {
+TEST_CASE("entropy regions that lie elsewhere are refused", "[alike]") {
     Snapshot s;
     const auto memory = s.memory();
     const std::uint64_t at = layout::kStackTop - kPageSize;
