@@ -95,7 +95,6 @@ TARGETS = {
     ),
     "cache_files": Target(["src/snapshot/folder_cache.cpp", "src/snapshot/compressed_chunk_cache.cpp"], 512, ci=True),
 }
-CI_UNITS = ["base", "elf", "http", "linux", "memory", "protocol", "request"]  # of tests/unit
 
 
 def build(folder: pathlib.Path, targets: list[str], *flags: str, quickly: bool = False) -> None:
@@ -257,7 +256,7 @@ def main() -> int:
     if not given.no_build:
         targets = targets_of(names)
         if given.build_ci:
-            targets = targets_of(in_ci) + [f"test_{name}" for name in CI_UNITS]
+            targets = [*targets_of(in_ci), "hostile_units"]
         if given.build_all:
             targets = ["all", "units", "fuzz"]
         flags = ["-DKVMSERVER_SANITIZE=undefined,fuzzer-no-link"] if given.light else []

@@ -23,16 +23,12 @@ def deploy(store: Store, folder: pathlib.Path) -> None:
     assert done.status == 0, done
 
 
-# What compresses anew runs only when nothing else wants the processor, such as other tests.
-IDLE_PATIENCE = harness.PATIENCE * 20
-
-
 def version(store: Store, name: str, number: int = 1) -> dict:
     return next(one for one in store.json("versions", name)["versions"] if one["version"] == number)
 
 
 def compressed(store: Store, name: str, number: int = 1) -> dict:
-    harness.wait_until(lambda: not version(store, name, number)["compress_later"], "the snapshot is compressed anew", IDLE_PATIENCE)
+    harness.wait_until(lambda: not version(store, name, number)["compress_later"], "the snapshot is compressed anew", harness.IDLE_PATIENCE)
     return version(store, name, number)
 
 
@@ -77,7 +73,7 @@ def test_it_is_live_at_once_and_smaller_later(store, serve, large) -> None:
         assert daemon.text("hello", "/") != ""
         return not version(store, "hello")["compress_later"]
 
-    harness.wait_until(answered_and_done, "the snapshot is compressed anew", IDLE_PATIENCE)
+    harness.wait_until(answered_and_done, "the snapshot is compressed anew", harness.IDLE_PATIENCE)
     assert "(to be" not in store("versions", "hello").out
     anew = version(store, "hello")
     assert anew["bytes"] < hurried["bytes"] and anew["snapshot"] != hurried["snapshot"]
@@ -111,7 +107,7 @@ def test_cold_starts_find_their_snapshot_while_it_is_replaced(store, serve, larg
             starts += 1
         return not hurried & snapshots_of(store)
 
-    harness.wait_until(answered_and_replaced, "all are compressed anew", IDLE_PATIENCE)
+    harness.wait_until(answered_and_replaced, "all are compressed anew", harness.IDLE_PATIENCE)
     assert starts > 30
 
 
@@ -188,7 +184,7 @@ def test_a_disk_that_is_full(store, large) -> None:
         run(harness.KVMSERVER, "deploy", manifest(store.folder / "hello", large), "--store", store.path)
         used = int(run("du", "-sk", store.path).split()[0])
         run("mount", "-o", f"remount,size={used + 4096}k", store.path)
-        harness.wait_until(lambda: "the snapshot of hello v1 stays as large as it is" in daemon.err, "it says so", IDLE_PATIENCE)
+        harness.wait_until(lambda: "the snapshot of hello v1 stays as large as it is" in daemon.err, "it says so", harness.IDLE_PATIENCE)
         assert "No space left" in daemon.err
         assert ask(port, "hello", "/").status == 200
         assert later()
@@ -196,7 +192,7 @@ def test_a_disk_that_is_full(store, large) -> None:
         assert daemon.popen.wait(harness.PATIENCE) == 0
         run("mount", "-o", f"remount,size={used * 3}k", store.path)
         served()
-        harness.wait_until(lambda: not later(), "the snapshot is compressed anew", IDLE_PATIENCE)
+        harness.wait_until(lambda: not later(), "the snapshot is compressed anew", harness.IDLE_PATIENCE)
         assert ask(port, "hello", "/").status == 200
         assert "Verified: " in run(harness.KVMSERVER, "verify", "--store", store.path)
 

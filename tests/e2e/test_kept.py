@@ -97,7 +97,7 @@ def test_it_stays_when_its_snapshot_is_compressed_anew(keeps, store, serve) -> N
     def compressed() -> dict | None:
         (now,) = store.json("versions", "keeps")["versions"]
         return now if now["snapshot"] != hurried["snapshot"] else None
-    harness.wait_until(compressed, "it is compressed")
+    harness.wait_until(compressed, "it is compressed", harness.IDLE_PATIENCE)
     assert keeps(name="other", stays=False).status == 0 and daemon.text("other", "/count")  # the daemon has seen both
     assert daemon.text("keeps", "/count") == "2\n" and daemon.processes()["keeps v1"] == pids["keeps v1"]
     assert daemon.ask("keeps", "/exit").problem["code"] == "program-failed"

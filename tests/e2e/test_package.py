@@ -74,6 +74,15 @@ def test_the_dashboard_and_the_alerts_are_in_it(unpacked) -> None:
         assert file.read_bytes() == (PACKAGING / "grafana" / file.name).read_bytes()
 
 
+def test_what_a_cluster_needs_is_in_it(unpacked) -> None:
+    for name in ("cluster", "helm"):
+        source, folder = PACKAGING / name, unpacked / "usr/share/kvmserver" / name
+        files = {file.relative_to(source) for file in source.rglob("*") if file.is_file()}
+        assert files == {file.relative_to(folder) for file in folder.rglob("*") if file.is_file()} and files
+        for file in files:
+            assert (folder / file).read_bytes() == (source / file).read_bytes()
+
+
 def test_what_a_start_loads(unpacked) -> None:
     headers = run("objdump", "-p", unpacked / "usr/bin/kvmserver").stdout
     needed = {line.split()[1] for line in headers.splitlines() if line.split()[:1] == ["NEEDED"]}

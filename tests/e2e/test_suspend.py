@@ -158,7 +158,7 @@ def test_it_goes_on_after_its_snapshot_was_compressed_anew(keeps, store, serve) 
     assert keeps(settings=SUSPENDS).status == 0
     hurried = store.json("versions", "keeps")["versions"][0]["snapshot"]
     assert daemon.text("keeps", "/count") == "1\n"
-    harness.wait_until(lambda: store.json("versions", "keeps")["versions"][0]["snapshot"] != hurried, "it is compressed")
+    harness.wait_until(lambda: store.json("versions", "keeps")["versions"][0]["snapshot"] != hurried, "it is compressed", harness.IDLE_PATIENCE)
     assert keeps(name="other").status == 0 and daemon.text("other", "/count")  # the daemon has seen both
     suspended(daemon, store)
     assert daemon.text("keeps", "/count") == "2\n"
