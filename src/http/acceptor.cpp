@@ -40,6 +40,8 @@ void Acceptor::start() { wait(); }
 
 void Acceptor::stop(std::function<void()> then) {
     asio::post(socket_.get_executor(), [self = shared_from_this(), then = std::move(then)] {
+        constexpr int kLongestQueue = 4096; // somaxconn
+        (void)self->accept(kLongestQueue);  // closing would reset connections that clients take for accepted
         error_code ignored;
         self->socket_.close(ignored);
         self->timer_.cancel();
@@ -55,10 +57,16 @@ void Acceptor::wait() {
     });
 }
 
-// Accepts at most kAtOnce connections, so that a flood of clients does not starve this thread's connections.
 void Acceptor::accept_some() {
-    constexpr int kAtOnce = 64;
-    for (int i = 0; i < kAtOnce && socket_.is_open(); ++i) {
+    constexpr int kAtOnce = 64; // so that a flood of clients does not starve this thread's connections
+    if (accept(kAtOnce))
+        wait();
+    else
+        rest();
+}
+
+bool Acceptor::accept(int most) {
+    for (int i = 0; i < most && socket_.is_open(); ++i) {
         sockaddr_storage address{};
         socklen_t size = sizeof address;
         Accepted client;
@@ -67,9 +75,7 @@ void Acceptor::accept_some() {
         if (!client.socket) {
             if (errno == EINTR || errno == ECONNABORTED)
                 continue;
-            if (errno == EAGAIN || errno == EWOULDBLOCK)
-                return wait();
-            return rest();
+            return errno == EAGAIN || errno == EWOULDBLOCK;
         }
         client.tls = certificate_ ? certificate_->get() : nullptr;
         if (certificate_ && !client.tls)
@@ -79,7 +85,7 @@ void Acceptor::accept_some() {
         client.ip = address.ss_family == AF_UNIX ? peer_of(client.socket.get()) : ip_text(address);
         deal_(std::move(client));
     }
-    wait();
+    return true;
 }
 
 // Returns false if there is no place for the client. It gets a 503, except over TLS, where that would take a handshake.

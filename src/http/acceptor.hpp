@@ -40,13 +40,16 @@ public:
     Acceptor(asio::io_context& io, tinykvm::UniqueFd socket, const CurrentCertificate* certificate,
              ConnectionTable& table, bool spare_unix, Observer* observer, Deal deal);
     void start();
-    // Any thread. Calls `then` on the thread of the io_context once nothing more is accepted.
+    // Any thread. Calls `then` on the thread of the io_context once nothing more is accepted. Who is in the queue until
+    // then is accepted.
     void stop(std::function<void()> then);
     bool stopped() const { return stopped_.load(std::memory_order_acquire); }
 
 private:
     void wait();
     void accept_some();
+    // At most so many connections. Returns false if there are no descriptors or no memory for one.
+    bool accept(int most);
     bool admit(const sockaddr_storage& address, Accepted& client);
     void rest();
 

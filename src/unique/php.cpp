@@ -23,9 +23,9 @@ struct Globals {
 };
 constexpr std::uint64_t kStatusState = 8, kMaxGlobals = 64;
 
-// Keeps mt_srand(42). PHP's own seeds have 32 bits, and one program in 4096 gets one as small.
+// Keeps mt_srand(42). PHP's own seeds have 32 bits, and one program in 65,536 gets one as small: its values repeat.
 bool seeded_on_purpose(const MtState& state) {
-    constexpr std::uint32_t kSmall = 1 << 20;
+    constexpr std::uint32_t kSmall = 1 << 16;
     const auto seed = number_seed_of(state);
     return seed && *seed < kSmall;
 }

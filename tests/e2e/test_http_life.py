@@ -199,6 +199,19 @@ def test_drain_answers_who_has_just_connected(serving) -> None:
     assert http.drained()["drained"] is True
 
 
+def test_drain_answers_who_waits_to_be_accepted(serving) -> None:
+    http = serving(echo)
+    assert http.connect().send(GET).reply().status == 200
+    http.popen.send_signal(signal.SIGSTOP)
+    peers = [http.connect().send(GET) for _ in range(200)]  # more than are accepted at once
+    http.popen.send_signal(signal.SIGTERM)
+    http.popen.send_signal(signal.SIGCONT)
+    replies = [peer.reply() for peer in peers]
+    assert [reply.status for reply in replies] == [200] * len(peers) and all(reply.closes for reply in replies)
+    http.wait()
+    assert http.drained() == {"drained": True, "connections": 201, "requests": 201, "in_flight": 0}
+
+
 def test_ends_with_requests_in_flight(serving) -> None:
     http = serving(lambda peer: (peer.head(), peer.to_end()))
     peers = [http.connect().send(GET) for _ in range(5)] + [http.connect().send(GET.replace(b"/ ", b"/-/never "))]

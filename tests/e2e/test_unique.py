@@ -77,6 +77,7 @@ CASES = {
         npm("node-npm-module", "node", "bundle.mjs"),
         npm("deno-npm-bundled", DENO, "run", "--allow-all", "bundle.mjs"),
         Case("php", ["php"], ["{tool}", str(SOURCES / "server.php"), "{port}"]),
+        Case("php-unlucky", ["php"], ["{tool}", str(SOURCES / "server.php"), "{port}", "unlucky"]),
         Case("php-seeded", ["php"], ["{tool}", str(SOURCES / "server.php"), "{port}", "own"]),
     ]
 }

@@ -1,5 +1,5 @@
 <?php
-// server.php PORT [own]: answers values of every generator of PHP, "name=value" pairs; those named own_ were seeded on purpose.
+// server.php PORT [own|unlucky]: answers values of every generator of PHP, "name=value" pairs; those named own_ were seeded on purpose.
 function answer(bool $own): string {
     $mt = ($own ? "own_" : "") . "mt";
     $values = [
@@ -12,6 +12,8 @@ function answer(bool $own): string {
 $own = ($argv[2] ?? "") === "own";
 if ($own)
     mt_srand(42);
+if (($argv[2] ?? "") === "unlucky")
+    mt_srand(692156); // as PHP did by itself once
 answer($own);
 $server = stream_socket_server("tcp://127.0.0.1:{$argv[1]}");
 while (true) {
