@@ -57,7 +57,11 @@ TARGETS = {
         files("src/http", "chunked fields head_end reply_head request_head rewrite cross_check target"),
         ci=True,
     ),
-    "snapshot": Target(files("src/snapshot", "codec filter format index inspect metadata reader text"), 1 << 15, ci=True),
+    "snapshot": Target(
+        files("src/snapshot", "codec filter format index inspect metadata reader text"),
+        1 << 15,
+        ci=True,
+    ),
     "path_rules": Target(
         ["tinykvm/base/path_text.cpp", *files("tinykvm/linux", "file_tree path_rules policy policy_open policy_walk")],
         512,

@@ -36,9 +36,10 @@ nightly() {
 # see whether an object is of its type.
 sanitized_e2e() {
     local name files=()
-    for name in isolation serve snapshot http_caps http_front http_life http_mode http_refused serve_files serve_api serve_life serve_values \
-        serve_scale platform compress_later warm_later measurements admin_api remote ceilings log_rate jail own_jail own_folders faults permissions mapped_files \
-        connections timers bad_input entropy run crash_report dev tenants; do
+    for name in isolation serve snapshot http_caps http_front http_life http_mode http_refused serve_files serve_api \
+        serve_life serve_values serve_scale platform compress_later warm_later measurements admin_api remote ceilings \
+        log_rate jail own_jail own_folders faults permissions mapped_files connections timers bad_input entropy run \
+        crash_report dev tenants; do
         files+=("tests/e2e/test_$name.py")
     done
     ln -sfn "$build/functions" "$build/fuzz/functions"

@@ -26,8 +26,8 @@ else
 fi
 
 # The limits are for machines that are half as fast as usual: they end what hangs.
-# Two chains side by side, for two cores: the emulated hosts, which have one processor, and what runs natively. Both take
-# a part of the end-to-end tests, so that they are done at the same time.
+# Two chains side by side, for two cores: the emulated hosts, which have one processor, and what runs natively. Both
+# take a part of the end-to-end tests, so that they are done at the same time.
 second_part=(tests/e2e/test_[ru-w]*.py) # a fifth of the time
 ((quick)) && second_part=(tests/e2e/test_[impru-z]*.py tests/e2e/test_t[o-z]*.py)
 first_part=(tests/e2e --ignore tests/e2e/test_contract.py)
@@ -54,7 +54,8 @@ emulated_hosts() {
     step_function hwhost-machine 1500 emulated_machine amd "$results/hwhost-machine.xml"
     # One program, and what concerns the hardware: scripts/nightly.sh amd-e2e has the rest.
     ODD_EXITS=1 EMULATED_LIMIT=2600 step_function hwhost 2700 emulated_e2e amd "$results/hwhost.xml" c-epoll tests/e2e
-    step_function intel 1400 emulated_e2e intel "$results/intel.xml" c-epoll tests/e2e/test_hosts.py tests/e2e/test_gdb.py
+    step_function intel 1400 emulated_e2e intel "$results/intel.xml" c-epoll \
+        tests/e2e/test_hosts.py tests/e2e/test_gdb.py
 }
 # What reads strangers' bytes, with sanitizers: scripts/nightly.sh has all of it.
 sanitized() {

@@ -38,7 +38,7 @@ inline const kvm::Kvm& kvm_device() {
 }
 
 // How many of `n` random cases are tried: a 25th in the emulated host, where each takes forty times as long, and a
-// fifth in long runs. Tests of what hardware has no part in are tagged [alike], and are left to long runs there.
+// fifth in long runs. Tests of what is alike on all kinds of host are tagged [alike], and left to long runs there.
 inline unsigned cases(unsigned n) {
     const unsigned part = !std::getenv("E2E_SLOWNESS") ? 1 : kvmserver::test::all_tests() ? 5 : 25;
     return (n + part - 1) / part;

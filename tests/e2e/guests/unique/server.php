@@ -1,5 +1,6 @@
 <?php
-// server.php PORT [own|unlucky]: answers values of every generator of PHP, "name=value" pairs; those named own_ were seeded on purpose.
+// server.php PORT [own|unlucky]: answers values of every generator of PHP, "name=value" pairs; those named own_ were
+// seeded on purpose.
 function answer(bool $own): string {
     $mt = ($own ? "own_" : "") . "mt";
     $values = [
