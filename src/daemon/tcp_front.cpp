@@ -22,6 +22,7 @@ namespace {
 
 constexpr std::size_t kRoom = 64 << 10;
 constexpr std::int64_t kLongestWaitMs = 60'000;
+constexpr int kAcceptedAtOnce = 64; // so that a flood of clients does not keep the others waiting
 
 bool has_bytes(int socket) {
     char byte;
@@ -104,8 +105,8 @@ void TcpFront::look() {
 }
 
 void TcpFront::drain() {
+    draining_ = true; // before they are closed: the loop then takes who is in their queues
     sockets_.close_all();
-    draining_ = true;
     look();
 }
 
@@ -138,7 +139,7 @@ void TcpFront::handle(Id token, std::uint32_t events) {
         return take_news();
     const Id id = token / 2;
     if (const auto listener = listener_ids_.find(id); listener != listener_ids_.end())
-        return accept_some(ListenAddress(listener->second));
+        return accept(ListenAddress(listener->second), kAcceptedAtOnce);
     const auto found = connections_.find(id); // it may be over since the events were collected
     if (found == connections_.end())
         return;

@@ -79,7 +79,8 @@ public:
     void adopt(NearClient client) const { inbox_->add({0, std::move(client)}); }
     bool has_near() const { return inbox_->near_count > 0; }
     void look(); // at the sockets, which have changed. Any thread.
-    // Accepts no more connections. Clients that have said nothing have two seconds more for it.
+    // Accepts no more connections, but those that are in the queue. Clients that have said nothing have two seconds
+    // more for it.
     void drain();
     // Waits until no connection is left. Returns false if there are some after `patience`.
     bool wait_drained(std::chrono::milliseconds patience);
@@ -119,7 +120,7 @@ private:
     void handle(Id token, std::uint32_t events);
     void take_news();
     void take_sockets();
-    void accept_some(const ListenAddress& address);
+    void accept(const ListenAddress& address, int most);
     void admit(const ListenAddress& address, tinykvm::UniqueFd socket, const sockaddr_storage& from);
     Connection& add(tinykvm::UniqueFd socket, const sockaddr_storage& from,
                     std::unique_ptr<http::ConnectionTable::Place> place);

@@ -20,7 +20,7 @@ using tinykvm::UniqueFd;
 
 namespace {
 
-constexpr int kAcceptedAtOnce = 64;         // so that a flood of clients does not keep the others waiting
+constexpr int kLongestQueue = 4096;         // somaxconn
 constexpr std::chrono::seconds kSilent{75}; // for the first byte, as http::Options::idle_timeout
 // The same when the daemon drains: a client's first bytes may be on their way, and closing would lose them.
 constexpr std::chrono::seconds kSilentDraining{2};
@@ -35,6 +35,11 @@ std::uint16_t port_of(const sockaddr_storage& address) {
 
 void TcpFront::take_sockets() {
     const auto open = sockets_.open();
+    if (draining_ && open.empty()) {
+        // Closing would reset connections that clients take for accepted.
+        for (const auto& [id, address] : listener_ids_)
+            accept(address, kLongestQueue);
+    }
     std::erase_if(listeners_, [&](const auto& listener) {
         const auto now = open.find(listener.first);
         const bool gone = now == open.end() || now->second.socket != listener.second.open.socket;
@@ -61,7 +66,7 @@ void TcpFront::take_sockets() {
         if (connection->state == Connection::State::silent && last < connection->until)
             close_at(*connection, last);
     const std::lock_guard lock(drained_mutex_);
-    closed_listeners_ = true;
+    closed_listeners_ = listeners_.empty();
     drained_.notify_all();
 }
 
@@ -96,8 +101,8 @@ bool TcpFront::is_live(const Connection& connection,
            });
 }
 
-void TcpFront::accept_some(const ListenAddress& address) {
-    for (int i = 0; i < kAcceptedAtOnce; ++i) {
+void TcpFront::accept(const ListenAddress& address, int most) {
+    for (int i = 0; i < most; ++i) {
         const auto listener = listeners_.find(address);
         if (listener == listeners_.end())
             return;

@@ -254,6 +254,22 @@ def test_the_daemon_ends_and_starts_again(store, serve, port) -> None:
     assert count(port) == "pg 1 1"
 
 
+def test_who_waits_to_be_accepted_when_the_daemon_ends(store, serve, port) -> None:
+    daemon = serve()
+    store.ok("deploy", talks(store, "pg", [local(port)]), "-q")
+    assert count(port) == "pg 1 1"
+    with contextlib.ExitStack() as stack:
+        daemon.popen.send_signal(signal.SIGSTOP)
+        clients = [stack.enter_context(Client(port)) for _ in range(400)]  # more than are accepted at once
+        for client in clients:
+            client.socket.sendall(b"count\n")
+            client.socket.shutdown(socket.SHUT_WR)
+        daemon.popen.send_signal(signal.SIGTERM)
+        daemon.popen.send_signal(signal.SIGCONT)
+        assert {client.line() for client in clients} == {"pg 1 1"}
+    assert daemon.wait().status == 0
+
+
 def test_hand_over_with_an_open_connection(store, serve, port) -> None:
     daemon = serve("-t", "2")
     store.ok("deploy", talks(store, "pg", [local(port)]), "-q")
