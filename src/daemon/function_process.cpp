@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +23,7 @@
 #include "src/jail/spawn.hpp"
 #include "src/protocol/worker_messages.hpp"
 #include "tinykvm/base/error.hpp"
+#include "tinykvm/base/same_file.hpp"
 
 namespace kvmserver::daemon {
 
@@ -136,16 +138,47 @@ bool FunctionProcess::state_grew(std::uint64_t bytes, bool more) {
     return protocol::send(control_.get(), message);
 }
 
+bool FunctionProcess::keep_file(int file) {
+    if (std::ranges::any_of(files_, [&](const UniqueFd& kept) { return same_file(kept.get(), file); }))
+        return true;
+    UniqueFd kept(::fcntl(file, F_DUPFD_CLOEXEC, 0));
+    if (!kept)
+        return false;
+    files_.push_back(std::move(kept));
+    return true;
+}
+
+void FunctionProcess::limit_files(std::uint64_t most) {
+    constexpr std::uint64_t kBlock = 512; // st_blocks, stat(2)
+    for (const UniqueFd& file : files_) {
+        struct stat info {};
+        if (::fstat(file.get(), &info) != 0)
+            continue;
+        const auto size = static_cast<std::uint64_t>(info.st_size);
+        if (std::max(size, static_cast<std::uint64_t>(info.st_blocks) * kBlock) <= most)
+            continue;
+        kill();
+        // Also when the size stays the same this frees what lies behind it: fallocate(2), FALLOC_FL_KEEP_SIZE.
+        (void)!::ftruncate(file.get(), static_cast<off_t>(std::min(size, most)));
+    }
+}
+
+void FunctionProcess::empty_earlier_files() {
+    for (std::size_t i = 0; i + 1 < files_.size(); ++i)
+        (void)!::ftruncate(files_[i].get(), 0);
+}
+
 bool FunctionProcess::suspend(int file) {
     protocol::Message message;
     message.kind = protocol::Kind::suspend;
-    return protocol::send(control_.get(), message, file);
+    return keep_file(file) && protocol::send(control_.get(), message, file);
 }
 
 bool FunctionProcess::checkpoint(int file, int done) {
     protocol::Message message;
     message.kind = protocol::Kind::checkpoint;
-    return protocol::send(control_.get(), message, file) && protocol::send(control_.get(), message, done);
+    return keep_file(file) && protocol::send(control_.get(), message, file) &&
+           protocol::send(control_.get(), message, done);
 }
 
 bool FunctionProcess::running() const {

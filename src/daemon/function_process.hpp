@@ -72,10 +72,15 @@ public:
     int errors_fd() const { return errors_.get(); } // its stderr; non-blocking
     int pid_fd() const { return pid_fd_.get(); }    // readable when it has ended
     void stop() { control_.reset(); }               // it ends when its machines have
-    // Call before stop(): it saves its machine's state in this empty file, and then ends. False if it cannot be asked.
+    // It saves its machine's state in this empty file. False if it cannot be asked.
     bool suspend(int file);
     // It goes on, and saves the state meanwhile: Kind::checkpoint. `done`: the socket where it tells.
     bool checkpoint(int file, int done);
+    // Into how many files it has been given so far. It is not trusted with the disk: it can write to any of them.
+    std::size_t files_given() const { return files_.size(); }
+    // Kills it if one of them takes more than `most` bytes, and cuts that one.
+    void limit_files(std::uint64_t most);
+    void empty_earlier_files(); // all but the last: nobody will read them
     void kill();
     // How it ended: "exited with status 7", "was killed by signal 11". Call after its end.
     std::string reap();
@@ -86,7 +91,10 @@ private:
 
     std::unique_ptr<ControlGroup> group_; // null: none
     pid_t pid_ = -1;
+    bool keep_file(int file);
+
     tinykvm::UniqueFd pid_fd_, control_, output_, errors_;
+    std::vector<tinykvm::UniqueFd> files_; // that it was given to write to
 };
 
 } // namespace kvmserver::daemon

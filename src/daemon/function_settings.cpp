@@ -221,6 +221,10 @@ FunctionSettings function_settings(std::string_view manifest) {
     if (settings.kept)
         settings.scale.min = *(settings.scale.max = machines.value_or(1));
     settings.scale.idle_ns = duration(scale, "function.scale.idle");
+    settings.scale.linger_ns = duration(scale, "function.scale.linger");
+    if (settings.scale.linger_ns && !settings.suspend)
+        fail("function.scale.linger", "absent without function.scale.suspend: only the process of a machine that was "
+                                      "saved lingers");
     settings.scale.rest_ns = duration(scale, "function.scale.rest");
     if (settings.scale.rest_ns && settings.kept)
         fail("function.scale.rest", "absent where function.ephemeral = false: a machine that keeps its state is made "

@@ -17,6 +17,8 @@ struct Scale {
     std::optional<std::uint64_t> idle_ns;    // before idle machines are stopped; nothing: the daemon's --idle
     std::optional<std::uint64_t> rest_ns;    // before an idle machine gives its memory back; 0: never; nothing: the
                                              // daemon's --rest, and never for machines that `min` keeps
+    std::optional<std::uint64_t> linger_ns;  // before the process of a suspended machine ends; nothing: as idle_ns, at
+                                             // most five minutes
     std::optional<unsigned> queue;           // requests that may wait for a machine; nothing: 1024
     std::uint64_t queue_ns = 30'000'000'000; // longest wait; 0: no limit
 };

@@ -14,7 +14,8 @@ namespace kvmserver::daemon {
 
 namespace {
 
-constexpr unsigned kQueue = 1024; // if a manifest has no scale.queue
+constexpr unsigned kQueue = 1024;                         // if a manifest has no scale.queue
+constexpr std::uint64_t kLongestLinger = 300'000'000'000; // the same of scale.linger
 
 std::optional<std::uint64_t> least(const std::optional<std::uint64_t>& a, const std::optional<std::uint64_t>& b) {
     return !a ? b : !b ? a : std::min(*a, *b);
@@ -334,6 +335,8 @@ FunctionVersion::Facts FunctionTable::facts_of(const store::ServedFunction& func
         facts.max = settings.concurrency;
     }
     facts.idle_ns = scale.idle_ns.value_or(defaults_.idle_ns);
+    if (facts.suspends)
+        facts.linger_ns = scale.linger_ns.value_or(std::min(facts.idle_ns, kLongestLinger));
     facts.queue_ns = scale.queue_ns;
     if (!facts.kept)
         facts.rest_after_ms = whole_milliseconds(scale.rest_ns.value_or(facts.min == 0 ? defaults_.rest_ns : 0));

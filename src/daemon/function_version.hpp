@@ -56,7 +56,8 @@ public:
         bool suspends = false; // then: when it is idle, its state is saved, and it goes on from there
         unsigned machines = 1; // such machines, each with a FunctionVersion; `machine`: which of them this is
         unsigned machine = 1;
-        std::uint64_t idle_ns = 0; // before idle machines are stopped
+        std::uint64_t idle_ns = 0;   // before idle machines are stopped
+        std::uint64_t linger_ns = 0; // before the process of one ends that is suspended then
         unsigned queue = 0;
         unsigned rest_after_ms = 0; // without a request, a request machine gives its memory back; 0: never
         std::uint64_t queue_ns = 0;

@@ -1,7 +1,10 @@
-// A process that prepares to go on with a machine whose state another daemon is still sending (Control::prepare()).
+// A process that goes on with a machine's saved state sooner than a new one would: another daemon is still sending the
+// state (Control::prepare()), or this process has saved it and lingers.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "src/common/digest.hpp"
@@ -16,7 +19,9 @@ struct PreparedMachine {
     std::unique_ptr<FunctionProcess> process;
     std::uint64_t state_bytes = 0; // the most that it may take
     std::string ceilings, tenant;  // that it was given
-    tinykvm::UniqueFd state;       // the file that it reads
+    tinykvm::UniqueFd state;       // the file that has it
+    // When it ends, if it lingers. It then ends first of all if memory is short.
+    std::optional<std::chrono::steady_clock::time_point> until{};
 };
 
 } // namespace kvmserver::daemon

@@ -24,6 +24,7 @@ constexpr std::chrono::milliseconds kQuiet{25};
 constexpr std::size_t kSpares = 2;
 constexpr std::uint64_t kMaxAhead = 64 << 20;
 constexpr unsigned kFetchers = 4; // functions whose chunks are fetched at once
+constexpr std::chrono::hours kLongestWait{1};
 
 } // namespace
 
@@ -63,11 +64,15 @@ void ProcessManager::set_ahead(std::uint64_t bytes) {
 }
 
 void ProcessManager::discard(std::unique_ptr<FunctionProcess> process) {
+    const std::lock_guard lock(mutex_);
+    discard_locked(std::move(process));
+}
+
+void ProcessManager::discard_locked(std::unique_ptr<FunctionProcess> process) {
     // Giving its memory back takes it CPU time, which others may be waiting for.
     constexpr int kNice = 10;
     ::setpriority(PRIO_PROCESS, static_cast<id_t>(process->pid()), kNice);
     process->kill();
-    const std::lock_guard lock(mutex_);
     discarded_.push_back(std::move(process));
     behind_wanted_.notify_one();
     start_wanted_.notify_one(); // its place among the spare processes may be free
@@ -258,9 +263,35 @@ void ProcessManager::set_prepared(const FunctionVersion& version, std::unique_pt
             before = std::move(found.mapped());
         if (machine && !ending_)
             prepared_.emplace(id, std::move(machine));
+        behind_wanted_.notify_one(); // it may be the first to end
     }
     if (before)
         discard(std::move(before->process));
+}
+
+bool ProcessManager::has_lingering() const {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::any_of(prepared_, [](const auto& each) { return each.second->until.has_value(); });
+}
+
+unsigned ProcessManager::end_lingering() {
+    const std::lock_guard lock(mutex_);
+    return end_lingering(Clock::time_point::max());
+}
+
+unsigned ProcessManager::end_lingering(Clock::time_point due) {
+    return static_cast<unsigned>(std::erase_if(prepared_, [&](auto& each) {
+        const bool ends = each.second->until && *each.second->until <= due;
+        if (ends)
+            discard_locked(std::move(each.second->process));
+        return ends;
+    }));
+}
+
+void ProcessManager::check_lingering() {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, one] : prepared_)
+        one->process->limit_files(2 * one->state_bytes);
 }
 
 // The one whose state is this file, if it can be used.
@@ -278,8 +309,9 @@ std::unique_ptr<PreparedMachine> ProcessManager::take_prepared(const Start& star
     if (!one)
         return nullptr;
     const auto& given = *start.version->facts().given;
-    if (one->process->running() && one->snapshot->digest() == start.snapshot && one->ceilings == given.ceilings &&
-        one->tenant == given.tenant && same_file(state, one->state.get()))
+    // One that lingers goes on as one that runs does, when its snapshot was compressed anew meanwhile.
+    if (one->process->running() && (one->until || one->snapshot->digest() == start.snapshot) &&
+        one->ceilings == given.ceilings && one->tenant == given.tenant && same_file(state, one->state.get()))
         return one;
     discard(std::move(one->process));
     return nullptr;
@@ -364,16 +396,26 @@ void ProcessManager::send_later(PieceSender& sender, const Start& start) {
     }
 }
 
+// When there is something to do that nobody asks for.
+ProcessManager::Clock::time_point ProcessManager::next_behind() const {
+    auto next = Clock::now() + kLongestWait;
+    if (!saving_again_ && !unsaved_.empty())
+        next = std::min(next, unsaved_.next_try());
+    for (const auto& [id, one] : prepared_)
+        next = std::min(next, one->until.value_or(next));
+    return next;
+}
+
 // A separate queue: functions whose snapshots are known do not wait for those that must be examined first.
 void ProcessManager::behind_loop() {
     std::unique_lock lock(mutex_);
     for (;;) {
         const auto wanted = [this] { return ending_ || !to_examine_.empty() || !discarded_.empty(); };
-        if (saving_again_ || unsaved_.empty()) {
-            behind_wanted_.wait(lock, [&] { return wanted() || (!saving_again_ && !unsaved_.empty()); });
-            if (!wanted())
+        const auto due = next_behind();
+        const bool sooner = behind_wanted_.wait_until(lock, due, [&] { return wanted() || next_behind() < due; });
+        if (!wanted()) {
+            if (sooner || end_lingering(Clock::now()) > 0 || saving_again_ || unsaved_.empty())
                 continue;
-        } else if (!behind_wanted_.wait_until(lock, unsaved_.next_try(), wanted)) {
             saving_again_ = true;
             lock.unlock();
             unsaved_.save_those_due();

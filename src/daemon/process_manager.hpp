@@ -72,6 +72,9 @@ public:
     // Its state is complete and committed: a start of its version gets its process. Null forgets the one that was
     // given.
     void set_prepared(const FunctionVersion& version, std::unique_ptr<PreparedMachine> machine);
+    bool has_lingering() const;
+    unsigned end_lingering(); // all of them. Returns how many.
+    void check_lingering();   // that they do not fill the disk: FunctionProcess::limit_files()
     // Cancels starts that have not begun, and tries a last time to save what is unsaved. `done` is not called
     // afterwards.
     void end();
@@ -107,6 +110,10 @@ private:
     FunctionProgram program_of(const Assigned& of);
     std::unique_ptr<FunctionProcess> process_for(const FunctionProgram& program);
     std::unique_ptr<PreparedMachine> take_prepared(const Start& start, int state);
+    using Clock = std::chrono::steady_clock;
+    Clock::time_point next_behind() const;
+    unsigned end_lingering(Clock::time_point due); // the mutex is held
+    void discard_locked(std::unique_ptr<FunctionProcess> process);
     // Of a machine that can be suspended: null while another process has it.
     std::shared_ptr<store::SavedState> claim_state(const FunctionVersion& version, int milliseconds) const;
 

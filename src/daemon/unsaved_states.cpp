@@ -176,7 +176,7 @@ bool UnsavedStates::save(const std::string& id, const Place& entry) {
     return saved;
 }
 
-// Asks its process to save it. The process has ended then, unless it could not.
+// Asks its process to save it, and then to end, unless it could not.
 bool UnsavedStates::ask(Entry& entry) {
     UnsavedState& one = entry.one;
     const UniqueFd file = one.state->begin(one.state_bytes);
@@ -187,24 +187,24 @@ bool UnsavedStates::ask(Entry& entry) {
     bool unsaved = false;
     while (fds[0].revents == 0 && !unsaved) {
         ::poll(fds, 2, kLookAtFileMs);
-        struct stat info {};
-        const bool sound =
-            ::fstat(file.get(), &info) == 0 && static_cast<std::uint64_t>(info.st_size) <= 2 * one.state_bytes;
+        one.process->limit_files(2 * one.state_bytes);
         bool dropped = false;
         {
             const std::lock_guard lock(mutex_);
             dropped = entry.dropped;
         }
-        if (!sound || dropped || std::chrono::steady_clock::now() > until)
+        if (dropped || std::chrono::steady_clock::now() > until)
             one.process->kill();
         if (fds[1].revents != 0 && fds[0].revents == 0) {
             bool again = false;
             const auto received = protocol::receive(one.process->control_fd(), protocol::Wait::no, &again);
             unsaved = received && received->message.kind == protocol::Kind::unsaved;
+            if (received && received->message.kind == protocol::Kind::saved)
+                one.process->stop();
+            else if (received && !unsaved)
+                one.process->kill();
             if (!unsaved && !again)
                 fds[1].fd = -1; // it is ending
-            if (received && !unsaved && received->message.kind != protocol::Kind::saved)
-                one.process->kill();
         }
     }
     discard_output(one.process->output_fd());

@@ -189,7 +189,9 @@ private:
     };
     void do_afterwards(Afterwards afterwards);
     void end_suspend(RunningWorker& worker);
-    struct Ending { // a process that is asked to save its machine's state
+    void linger(RunningWorker& worker);
+    bool lingers(const RunningWorker& worker) const; // once its machine is saved; the mutex is held
+    struct Ending {                                  // a process that is asked to save its machine's state
         std::weak_ptr<RunningWorker> worker;
         std::shared_ptr<std::atomic<bool>> saved;
     };

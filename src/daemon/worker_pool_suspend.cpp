@@ -18,6 +18,8 @@ using request::Time;
 namespace {
 constexpr Time kLookAtState = 100'000'000; // see check_states()
 constexpr std::chrono::seconds kToSave{60};
+// A process that kept the files open would take so many times the disk space of a state.
+constexpr std::size_t kMostFiles = 8;
 } // namespace
 
 bool WorkerPool::can_save(const RunningWorker& worker) const {
@@ -57,6 +59,8 @@ void WorkerPool::end_suspend(RunningWorker& worker) {
             return worker.state->forget();
         if (worker.suspended) {
             worker.state->commit();
+            if (worker.process)
+                linger(worker);
             if (worker.saved)
                 *worker.saved = true;
             line.text = "its machine is suspended";
@@ -67,8 +71,32 @@ void WorkerPool::end_suspend(RunningWorker& worker) {
         }
     } catch (const std::exception& error) {
         line.text = fmt::format("the state of its machine cannot be saved: {}", error.what());
+        if (worker.suspended && worker.process)
+            keep_unsaved(worker);
     }
     logs_.add(std::move(line));
+}
+
+bool WorkerPool::lingers(const RunningWorker& worker) const {
+    const FunctionVersion::Facts& facts = worker.version->facts();
+    // A storage is not told which of its clients wait for nothing.
+    return facts.linger_ns != 0 && facts.given->storage.empty() && !ending_ && !worker.forgotten &&
+           worker.process->files_given() < kMostFiles;
+}
+
+// Its process waits for the next request, which thus need not wait for a process.
+void WorkerPool::linger(RunningWorker& worker) {
+    worker.process->empty_earlier_files();
+    const FunctionVersion::Facts& facts = worker.version->facts();
+    auto one = std::make_unique<PreparedMachine>();
+    one->snapshot = std::move(worker.snapshot);
+    one->process = std::move(worker.process);
+    one->state_bytes = worker.state_bytes;
+    one->ceilings = facts.given->ceilings;
+    one->tenant = facts.given->tenant;
+    one->state = std::move(worker.suspend_to);
+    one->until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(facts.linger_ns);
+    manager_.set_prepared(*worker.version, std::move(one));
 }
 
 WorkerPool::Ending WorkerPool::ending_of(const Worker& worker) {
@@ -259,6 +287,7 @@ void WorkerPool::forward(const std::shared_ptr<FunctionVersion>& version, const 
         const std::lock_guard lock(mutex_);
         for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
             machine->moved_ = std::make_unique<const store::Moved>(moved);
+            manager_.set_prepared(*machine, nullptr);
             for (const request::RequestId id : scheduler_.take_waiting(function_of(machine)))
                 forward(*take_request(id), moved, after);
         });
@@ -270,6 +299,7 @@ void WorkerPool::forget_states(const std::shared_ptr<FunctionVersion>& version) 
     if (version->facts().suspends)
         for_each_machine(version, [&](const std::shared_ptr<FunctionVersion>& machine) {
             manager_.unsaved().drop(*machine);
+            manager_.set_prepared(*machine, nullptr);
             forget_state(*machine);
         });
 }

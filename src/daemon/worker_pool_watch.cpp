@@ -117,28 +117,28 @@ void WorkerPool::tick(Time now, Afterwards& after) {
         forget_unused(now, after);
 }
 
-// A process that saves a state is not trusted with the disk.
+// A process that saves a state, or has saved one, is not trusted with the disk.
 void WorkerPool::check_states(Time now) {
     for (const auto& [id, worker] : workers_) {
+        worker->process->limit_files(2 * worker->state_bytes); // two: see SavedState::begin()
         if (!worker->suspending)
             continue;
         next_tick_ = std::min(next_tick_, now + kLastTick);
-        struct stat info {};
-        if (::fstat(worker->suspend_to.get(), &info) == 0 &&
-            static_cast<std::uint64_t>(info.st_size) > 2 * worker->state_bytes) // two: see SavedState::begin()
-            worker->process->kill();
     }
+    manager_.check_lingering();
 }
 
-// Ends idle machines when memory is short, before the kernel kills any.
+// Ends what idles when memory is short, before the kernel kills any: first processes without a machine.
 void WorkerPool::relieve(Time now, bool stalled, Afterwards& after) {
-    if (ending_ || memory_.reserve() == 0 || scheduler_.workers() == 0)
+    if (ending_ || memory_.reserve() == 0 || (scheduler_.workers() == 0 && !manager_.has_lingering()))
         return;
     const auto available = memory_.available();
     const bool low = available && *available < memory_.reserve();
     if (low)
         next_tick_ = std::min(next_tick_, now + kLastTick);
-    if (low || stalled)
+    const unsigned lingered = low || stalled ? manager_.end_lingering() : 0;
+    given_back_ += lingered;
+    if ((low || stalled) && lingered == 0)
         schedule([&](Time then, Actions& out) { given_back_ += scheduler_.give_back(then, out); }, after);
     if (given_back_ == reported_ || now < next_report_)
         return;
@@ -409,7 +409,7 @@ void WorkerPool::remove(const Worker& worker, bool as_wanted, Afterwards& after)
         machine->worker = nullptr;
     }
     workers_.erase(worker->id);
-    if (worker->suspended) // to end takes it a while, since it has much memory
+    if (worker->suspended && !lingers(*worker)) // to end takes it a while, since it has much memory
         manager_.discard(std::move(worker->process));
     if (worker->keeps) // in the same hold of the mutex: its machine is always found in one of both places
         keep_unsaved(*worker);

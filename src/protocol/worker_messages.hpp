@@ -16,9 +16,9 @@
 // the daemon sends one more socket, a channel, for each request machine that it wants.
 //
 // The process ends when its control socket is closed, a machine when its channel is. `suspend`, with an empty file,
-// comes in place of another channel: once all channels are closed, the process saves its machine's state in that file,
-// says `saved`, and ends with status 0. If it could not, it says `unsaved` and keeps the machine in memory: it may be
-// sent channels again, or another `suspend`. `checkpoint`, twice, brings such a file and a socket. The process says
+// comes in place of another channel: once all channels are closed, the process saves its machine's state in that file
+// and says `saved`, or `unsaved` if it could not. In both cases it keeps the machine in memory: it may be sent channels
+// again, or another `suspend`. `checkpoint`, twice, brings such a file and a socket. The process says
 // `unsaved` as soon as the machine can go on, and saves the state meanwhile: it sends `checkpoint` over the socket once
 // it has, with the size of what it wrote, and closes it. The next `suspend` or `checkpoint` may bring the same file.
 // Then it adds what has changed (state_file.hpp).

@@ -53,6 +53,9 @@ namespace {
 // How long a process that prepares for a machine from another daemon waits for its next part, or to be needed.
 constexpr int kArrivalMs = 120'000;
 
+// How long one whose machine was saved waits for requests before it gives memory back.
+constexpr int kSavedMs = 100;
+
 // A snapshot of more pieces than this has so many copies of chunks, too, that 64 descriptors are not enough.
 constexpr std::size_t kFewPieces = 16;
 constexpr int kDescriptorsOfManyPieces = 512; // 4 KiB of kernel memory
@@ -149,7 +152,7 @@ private:
                     changed);
             }};
         if (assignment_.after_restore.empty())
-            return {};
+            return {.apply = {}, .recurs = assignment_.suspends};
         return {.apply =
                     [this](const Setup& setup, std::shared_ptr<MachineImage> image, std::vector<Frame>& changed) {
                         return after_restore(setup, std::move(image), assignment_.after_restore,
@@ -180,11 +183,15 @@ private:
     std::optional<UniqueFd> next_channel() {
         for (;;) {
             pollfd fds[2] = {{options_.control.get(), POLLIN, 0}, {StopSignal::instance().fd(), POLLIN, 0}};
-            const int polled = ::poll(fds, 2, arrived_ ? kArrivalMs : -1);
+            const int polled = ::poll(fds, 2, arrived_ ? kArrivalMs : saved_ ? kSavedMs : -1);
             if (polled < 0 && errno != EINTR)
                 throw_errno("poll");
-            if (polled == 0) // the other daemon has gone
+            if (polled == 0 && arrived_) // the other daemon has gone
                 return std::nullopt;
+            if (polled == 0) {
+                saved_ = false;
+                give_memory_back();
+            }
             if (StopSignal::instance().requested())
                 return std::nullopt;
             if (fds[0].revents == 0)
@@ -200,7 +207,7 @@ private:
             }
             if (!received || received->message.kind != protocol::Kind::add_machine || !received->fd)
                 return std::nullopt;
-            arrived_ = false;
+            arrived_ = saved_ = false;
             return std::move(received->fd);
         }
     }
@@ -223,18 +230,18 @@ private:
                 kept_->end();
             if (thread.joinable())
                 thread.join();
-            bool saved = false;
             const bool wants_checkpoint = bool(checkpoint_done_);
             if (suspend_to_ && code_ == 0)
-                run_machine([&] { saved = suspend(); });
+                run_machine([&] { saved_ = suspend(); });
             else if (wants_checkpoint && code_ == 0)
                 run_machine([&] { checkpoint(); });
-            if ((!suspend_to_ && !wants_checkpoint) || saved || code_ != 0)
+            if ((!suspend_to_ && !wants_checkpoint) || code_ != 0)
                 return code_;
             suspend_to_.reset();
             checkpoint_to_.reset();
             checkpoint_done_.reset();
-            tell(protocol::Kind::unsaved);
+            if (!saved_)
+                tell(protocol::Kind::unsaved);
         }
     }
 
@@ -297,12 +304,13 @@ private:
         return true;
     }
 
-    // Whether the state is saved. Otherwise the machine can go on, unless fail() was called.
+    // Whether the state is saved. The machine can go on in any case, unless fail() was called.
     bool suspend() {
         std::shared_ptr<MachineImage> image;
         std::unique_ptr<Machine> machine; // to end it takes a while
         if (!take_image(image, machine))
             return false;
+        bool saved = false;
         try {
             MachineImage& last = image ? *image : *restored_.image(); // of which there is no machine
             if (!knows_random_state_ && !image && saver_->found())
@@ -312,14 +320,14 @@ private:
             knows_random_state_ = true;
             saver_->save(last, suspend_to_.get(), base_, changed_);
             tell(protocol::Kind::saved);
-            return true;
+            saved = true;
         } catch (const HostError& error) { // such as a disk that is full
             note_line(error.what());
         }
         machine.reset();
         if (image)
-            restored_.replace_image(std::move(image));
-        return false;
+            restored_.replace_image(std::move(image), changed_);
+        return saved;
     }
 
     // The machine can go on, unless fail() was called.
@@ -330,9 +338,16 @@ private:
             return;
         machine.reset();
         if (image)
-            restored_.replace_image(std::move(image));
+            restored_.replace_image(std::move(image), changed_);
         saver_->save_behind(restored_.image(), !knows_random_state_, std::move(checkpoint_to_), base_, changed_,
                             std::move(checkpoint_done_));
+    }
+
+    // What only machines need.
+    void give_memory_back() {
+        restored_.share_hot();
+        SnapshotReader::drop_buffers();
+        ::malloc_trim(0);
     }
 
     void serve(Thread& machine) {
@@ -351,9 +366,7 @@ private:
             if (assignment_.rests_after.count() != 0)
                 source.when_idle(assignment_.rests_after, [&] {
                     request_machine.rest();
-                    restored_.share_hot();
-                    SnapshotReader::drop_buffers();
-                    ::malloc_trim(0);
+                    give_memory_back();
                 });
             while (request_machine.serve_one()) {
             }
@@ -397,6 +410,7 @@ private:
     UniqueFd checkpoint_to_, checkpoint_done_; // the same while it goes on, and where to tell
     std::vector<Frame> changed_;               // since the snapshot, as far as image() has it
     bool arrived_ = false;                     // from another daemon, and has not been asked for anything
+    bool saved_ = false;                       // the same of a machine whose state was saved
     bool knows_random_state_ = true;           // image() has it set; otherwise saver_ may have found it
     std::unique_ptr<StorageClient> storage_;   // null: it has none
     Restored restored_;

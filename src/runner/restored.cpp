@@ -90,10 +90,14 @@ Restored::Restored(SnapshotReader reader, std::shared_ptr<const PageCache> cache
     env_problems_ = set_late_env(*image_, *memory_, options.env,
                                  copies_environment(program) ? program.substr(program.rfind('/') + 1) : "");
     const bool shadow_paging = setup_->env.kind.pvm_entry;
+    if ((change.apply && !change.makes_machines) || change.recurs) {
+        large_content_.emplace(*image_, state.large_pages);
+        large_pages_ = state.large_pages;
+        large_at_ = large.at;
+    }
     if (change.apply && !change.makes_machines) {
-        const LargeContent content(*image_, state.large_pages);
         image_ = change.apply(*setup_, std::move(image_), changed_);
-        if (content.same_in(*image_, changed_))
+        if (large_content_->same_in(*image_, changed_))
             image_->large_pages = state.large_pages;
         else
             large = {};
@@ -153,12 +157,15 @@ void Restored::share_hot() {
     }
 }
 
-void Restored::replace_image(std::shared_ptr<MachineImage> image) {
+void Restored::replace_image(std::shared_ptr<MachineImage> image, std::span<const Frame> changed) {
     image_ = std::move(image);
-    memory_->set_large(nullptr); // of an earlier image: this one has none
-    // Nothing is shared or copied ahead: by now any frame may be in a part of the image.
-    constexpr Frame kNoneIsHot = 0;
-    make_lazy(*image_, *memory_, setup_->env.kind.pvm_entry, kNoneIsHot);
+    auto large = memory_->take_large(); // of an earlier image
+    const bool same = large && large_content_ && large_content_->same_in(*image_, changed);
+    make_lazy(*image_, *memory_, setup_->env.kind.pvm_entry, loader_->end_of(first_chunks_));
+    if (!same)
+        return;
+    image_->large_pages = large_pages_;
+    use_large(*image_, *memory_, std::move(large), large_at_);
 }
 
 // Waits; returns whether the background thread is to go on.

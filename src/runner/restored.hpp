@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "src/setup/setup.hpp"
 #include "src/snapshot/image_loader.hpp"
 #include "src/snapshot/page_cache.hpp"
+#include "tinykvm/machine/large_pages.hpp"
 
 namespace kvmserver {
 
@@ -25,6 +28,7 @@ struct ImageChange {
                                                          std::vector<tinykvm::Frame>& changed)>
         apply;
     bool makes_machines = false; // of the image, which must be ready for that; it gets no large pages then
+    bool recurs = false;         // Restored::replace_image() will be called
 };
 
 class Restored {
@@ -59,8 +63,8 @@ public:
     // One line for each variable of Options::env that did not fit (set_late_env) and that the program will not see.
     const std::vector<std::string>& env_problems() const { return env_problems_; }
     // Takes `image`, a later one with the same memory, in place of the image. After stop_filling(), and while there are
-    // no machines. Those of this image are not reset.
-    void replace_image(std::shared_ptr<tinykvm::MachineImage> image);
+    // no machines. Those of this image are not reset. `changed`: the frames whose bytes differ from the snapshot.
+    void replace_image(std::shared_ptr<tinykvm::MachineImage> image, std::span<const tinykvm::Frame> changed);
     // Frames whose bytes differ from the snapshot since ImageChange::apply().
     const std::vector<tinykvm::Frame>& changed() const { return changed_; }
     std::uint64_t hot_bytes() const { return hot_bytes_; } // bytes in memory before the first request
@@ -78,6 +82,9 @@ private:
     std::unique_ptr<Setup> setup_;
     std::shared_ptr<tinykvm::MachineImage> image_;
     std::vector<tinykvm::Frame> changed_;
+    std::optional<tinykvm::LargeContent> large_content_; // if the image is or may be replaced, as are:
+    std::vector<tinykvm::LargePageState> large_pages_;
+    std::vector<tinykvm::GuestVirt> large_at_;
     std::atomic<bool> stop_{false}, damaged_{false};
     std::mutex sharing_; // one thread calls SnapshotLoader::share_hot()
     Stopper stopper_;

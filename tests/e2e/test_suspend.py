@@ -16,7 +16,8 @@ from serving import Load, gone, pid_of_listener
 from test_kept import KEPT, hold, keeps, live, logged, node, reply_on  # noqa: F401: fixtures
 
 IDLE = "0.2s"
-SUSPENDS = f'[function.scale]\nsuspend = true\nidle = "{IDLE}"\n'
+SUSPENDS = f'[function.scale]\nsuspend = true\nlinger = 0\nidle = "{IDLE}"\n'
+LINGERS = SUSPENDS.replace("linger = 0", 'linger = "1h"')
 SUSPENDED = "its machine is suspended"
 
 
@@ -224,10 +225,11 @@ def test_a_state_does_not_grow_with_each_suspend(store, serve, node) -> None:
     assert min(sizes) > 50 << 20 and max(sizes) < 3 * sizes[0], sizes  # it gives one back later than the others
 
 
-def test_no_answered_request_is_lost(keeps, store, serve) -> None:
+@pytest.mark.parametrize("settings", [SUSPENDS, LINGERS], ids=["ends", "lingers"])
+def test_no_answered_request_is_lost(keeps, store, serve, settings) -> None:
     """Clients pause for as long as it takes to be suspended, or not quite."""
     rounds = 150
-    assert keeps(settings=SUSPENDS.replace(IDLE, "20ms")).status == 0
+    assert keeps(settings=settings.replace(IDLE, "20ms")).status == 0
     daemon = serve()
     seen, lock, numbers = [], threading.Lock(), itertools.count()
 
@@ -247,9 +249,10 @@ def test_no_answered_request_is_lost(keeps, store, serve) -> None:
     assert store("logs", "keeps").out.count(SUSPENDED) > 5
 
 
-def test_under_load_nothing_that_was_answered_is_lost(keeps, store, serve) -> None:
+@pytest.mark.parametrize("settings", [SUSPENDS, LINGERS], ids=["ends", "lingers"])
+def test_under_load_nothing_that_was_answered_is_lost(keeps, store, serve, settings) -> None:
     """nightly.sh has 1,000 rounds."""
-    assert keeps(settings=SUSPENDS.replace(IDLE, "1h")).status == 0
+    assert keeps(settings=settings.replace(IDLE, "1h")).status == 0
     daemon = serve()
     saved = 0
     with Load(daemon, "keeps") as load:
@@ -269,6 +272,8 @@ def test_under_load_nothing_that_was_answered_is_lost(keeps, store, serve) -> No
 @pytest.mark.parametrize("settings, complaint", [
     ("suspend = 1\n", "function.scale.suspend must be true or false"),
     ("suspend = true\nmin = 1\n", "function.scale.min must be absent"),
+    ("linger = 1\n", "function.scale.linger must be absent without function.scale.suspend"),
+    ('suspend = true\nlinger = "soon"\n', "function.scale.linger must be a time"),
 ])  # fmt: skip
 def test_nonsense_in_the_manifest(keeps, serve, settings, complaint) -> None:
     serve()

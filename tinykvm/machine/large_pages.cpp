@@ -106,6 +106,7 @@ bool LargeContent::same_in(const MachineImage& image, std::span<const Frame> cha
 }
 
 void use_large(MachineImage& image, Image& memory, std::unique_ptr<LargePages> large, std::span<const GuestVirt> at) {
+    large->stand_in_for_none(); // an earlier image had them
     for (std::size_t page = 0; page < at.size(); ++page) {
         std::uint64_t* upper = upper_entry(image, at[page]);
         const std::uint64_t* leaves = upper ? table(memory, *upper) : nullptr;

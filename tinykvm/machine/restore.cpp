@@ -266,7 +266,8 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, 
     std::vector<bool> written(memory.frames()), seen(memory.frames());
     for (const FrameRun& run : image.working_set)
         std::fill_n(written.begin() + run.first, run.count, true);
-    std::vector<bool> twice(memory.frames()); // frames with two addresses: may be written to through either
+    std::vector<bool> twice(memory.frames());            // frames with two addresses: may be written to through either
+    const std::vector<bool> in_part = memory.in_parts(); // for such frames there is nothing to share in the memfd
     std::vector<Frame> files, read_only;
     std::vector<std::uint64_t> hot; // MachineImage::hot_pages
     const auto of_file = [&](std::uint64_t at) {
@@ -301,7 +302,7 @@ std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, 
         } else if (is_hot && (at < layout::kUserMax || of_kernel_code(at, entry)) && !is_hole) {
             const GuestPhys place(static_cast<std::uint64_t>(reinterpret_cast<std::byte*>(&entry) - memory.data()));
             if (!(entry & pte::kWrite))
-                (of_file(at) ? files : read_only).push_back(frame);
+                (of_file(at) && !in_part[frame] ? files : read_only).push_back(frame);
             else if (!written[frame])
                 image.hot_unwritten.push_back({place, entry & ~(pte::kDirty | pte::kAccessed), frame});
         }

@@ -29,9 +29,9 @@ void clear_marks(const MachineImage& image, Image& memory);
 
 // Marks pages that are not loaded yet as not present in the image's page tables, so that the first touch of one loads
 // it. Also checks the page tables of a hostile file and replaces the privileged pages. Under shadow paging, finds the
-// frames before `hot_end` that clones should share (hot_files) or copy in advance (hot_read_only, hot_unwritten); these
-// frames must not be in parts. Call this before any clone is made. Returns the number of pages that are not present.
-// Throws UserError (bad_snapshot).
+// frames before `hot_end` that clones should share (hot_files) or copy in advance (hot_read_only, hot_unwritten).
+// Nothing may add a part there later, but exchange() where hot_files are not. Call this before any clone is made.
+// Returns the number of pages that are not present. Throws UserError (bad_snapshot).
 std::uint64_t make_lazy(MachineImage& image, Image& memory, bool shadow_paging, Frame hot_end = ~Frame{0});
 
 } // namespace tinykvm

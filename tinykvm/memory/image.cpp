@@ -263,6 +263,14 @@ void Image::add_part(ImagePart part) {
     keep(std::move(part));
 }
 
+std::vector<bool> Image::in_parts() const {
+    std::vector<bool> in(frames_);
+    const std::lock_guard lock(mutex_);
+    for (const ImagePart& part : parts_)
+        std::fill_n(in.begin() + part.first, part.count, true);
+    return in;
+}
+
 bool Image::exchange(ImagePart part) {
     check(part);
     const std::lock_guard lock(mutex_);

@@ -83,7 +83,9 @@ public:
 
     void set_loader(std::shared_ptr<ImageLoader> loader) { loader_ = std::move(loader); }
     // Sets the large pages that the image's page tables map. Call this before any clone is made.
-    void set_large(std::unique_ptr<const LargePages> large) { large_ = std::move(large); }
+    void set_large(std::unique_ptr<LargePages> large) { large_ = std::move(large); }
+    // The opposite, while there are no clones. Null: there were none.
+    std::unique_ptr<LargePages> take_large() { return std::move(large_); }
     const LargePages* large() const { return large_.get(); }
     // Call this before any clone is made, if the image's first `most` bytes are to be in huge pages of the host.
     void want_huge_pages(std::uint64_t most);
@@ -132,6 +134,7 @@ public:
     // Puts a part in place of frames that are loaded and hold the same bytes, and frees their memory. False, and
     // nothing has changed: there are clones, or half of kMaxParts parts. Thread-safe. Throws HostError.
     bool exchange(ImagePart part);
+    std::vector<bool> in_parts() const; // by frame: whether it is in a part. Thread-safe.
 
 private:
     Image(UniqueFd memfd, std::uint32_t frames, Mapping view, std::uint32_t prepared);
@@ -148,7 +151,7 @@ private:
     Mapping view_;
     std::uint32_t prepared_ = 0; // number of leading frames that are prefaulted
     std::shared_ptr<ImageLoader> loader_;
-    std::unique_ptr<const LargePages> large_;
+    std::unique_ptr<LargePages> large_;
     std::uint64_t huge_bytes_ = 0; // a multiple of kHugePageBytes
     mutable std::mutex mutex_;     // guards what follows
     std::vector<ImagePart> parts_;

@@ -42,6 +42,7 @@ public:
     // Sets the page-table entry (a link to a table) that a large page stands in for. Call this for each page, in the
     // order in which they were added.
     void stand_in_for(std::uint64_t link) { links_.push_back(link); }
+    void stand_in_for_none() { links_.clear(); }
     // The link that the large page mapped by `entry` stands in for; nullopt when `entry` maps none.
     std::optional<std::uint64_t> link(std::uint64_t entry) const;
 

@@ -80,9 +80,9 @@ private:
                 manifest_.watch = strings(*watch, "function.build.watch");
         }
         if (const toml::table* scale = table(function, "function", "scale")) {
-            warn_unknown(
-                *scale, "function.scale",
-                {"min", "max", "idle", "rest", "queue", "queue-timeout", "concurrency", "machines", "suspend"});
+            warn_unknown(*scale, "function.scale",
+                         {"min", "max", "idle", "rest", "queue", "queue-timeout", "concurrency", "machines", "suspend",
+                          "linger"});
             as_the_daemon(*scale, "scale");
             if (const toml::node* machines = scale->get("machines"))
                 manifest_.kept_machines = static_cast<unsigned>(machines->value_or<std::int64_t>(1));

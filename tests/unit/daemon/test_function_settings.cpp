@@ -79,6 +79,9 @@ TEST_CASE("a function that keeps its state has one machine, and says how many re
     CHECK(
         said_of(R"({"function":{"ephemeral":false,"scale":{"rest":1}}})").find("function.scale.rest must be absent") ==
         0);
+    for (const char* const without : {"", R"(,"suspend":false)"})
+        CHECK(said_of(std::string(R"({"function":{"ephemeral":false,"scale":{"linger":1)") + without + "}}}")
+                  .find("function.scale.linger must be absent") == 0);
     for (const char* number : {"0", "257", "1.5", "\"4\""})
         CHECK(said_of(std::string(R"({"function":{"ephemeral":false,"scale":{"concurrency":)") + number + "}}}")
                   .find("function.scale.concurrency must be a whole number from 1 to 256") != std::string::npos);

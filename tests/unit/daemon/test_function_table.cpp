@@ -146,6 +146,25 @@ TEST_CASE("what a manifest does not say of scale is the daemon's") {
     CHECK(own.queue_ns == 3'000'000'000);
 }
 
+TEST_CASE("a suspended machine's process lingers as long as the machine was idle, at most five minutes, or as told") {
+    World world;
+    constexpr std::uint64_t kSecond = 1'000'000'000;
+    const std::pair<const char*, std::uint64_t> samples[] = {
+        {R"("suspend":true)", kIdle},
+        {R"("suspend":true,"idle":"10s")", 10 * kSecond},
+        {R"("suspend":true,"idle":"1h")", 300 * kSecond},
+        {R"("suspend":true,"idle":"1h","linger":"1h")", 3600 * kSecond},
+        {R"("suspend":true,"linger":0)", 0},
+        {R"("suspend":false)", 0},
+    };
+    for (const auto& [scale, expected] : samples) {
+        CAPTURE(scale);
+        world.deploy("a", std::string(R"({"function":{"ephemeral":false,"scale":{)") + scale + "}}}");
+        world.refresh();
+        CHECK(world.live("a.example")->facts().linger_ns == expected);
+    }
+}
+
 TEST_CASE("machines rest when the manifest says so, and those that it keeps ready only then") {
     World world;
     const std::pair<const char*, unsigned> samples[] = {
