@@ -32,11 +32,11 @@ struct VersionLive {
     std::uint64_t version = 0;
     unsigned percent = 0; // 0: it only finishes its requests
     unsigned machine = 1; // of several that keep states of their own; once they are one entry: of the first
-    // "idle" (no process), "suspended" (none, and a saved state to go on from), "starting", "ready", "stopping",
+    // "idle" (no process), "suspended" (no machine, and a saved state to go on from), "starting", "ready", "stopping",
     // "failing" (it dies again and again)
     std::string state;
     bool suspends = false;            // its machines can be suspended
-    unsigned suspended = 0;           // so many have no process, and a saved state
+    unsigned suspended = 0;           // so many do not run, and have a saved state
     int pid = 0;                      // of its process, or the first of several; 0: none
     unsigned machines = 0;            // request machines in its processes
     unsigned busy = 0;                // machines with a request
@@ -116,7 +116,7 @@ public:
     virtual InvokeReply invoke(const InvokeRequest& request) = 0;
 
     // Of a function whose machines may be suspended (function.scale.suspend): saves those that run, once their requests
-    // are done, and ends their processes; or starts them all. Returns how many. suspend() blocks until they are saved.
+    // are done, and ends them; or starts them all. Returns how many. suspend() blocks until they are saved.
     // Throws store::NotFound, store::Conflict if the function has no such machines, and UserError if one could not be
     // saved or does not end.
     virtual unsigned suspend(const std::string& function) = 0;

@@ -144,6 +144,9 @@ bool FunctionProcess::keep_file(int file) {
     UniqueFd kept(::fcntl(file, F_DUPFD_CLOEXEC, 0));
     if (!kept)
         return false;
+    constexpr std::size_t kMost = 16; // a save that fails is tried again and again
+    if (files_.size() == kMost)
+        files_.erase(files_.begin());
     files_.push_back(std::move(kept));
     return true;
 }
