@@ -76,7 +76,8 @@ public:
     bool suspend(int file);
     // It goes on, and saves the state meanwhile: Kind::checkpoint. `done`: the socket where it tells.
     bool checkpoint(int file, int done);
-    // How many files it has been given so far, 16 at most. It is not trusted with the disk: it can write to any of them.
+    // How many files it has been given so far, 16 at most. It is not trusted with the disk: it can write to any of
+    // them.
     std::size_t files_given() const { return files_.size(); }
     // Kills it if one of them takes more than `most` bytes, and cuts that one.
     void limit_files(std::uint64_t most);
