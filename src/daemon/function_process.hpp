@@ -89,11 +89,10 @@ public:
 private:
     FunctionProcess(const std::string& executable, jail::Mode mode, ControlGroups* groups, std::uint64_t ahead_bytes,
                     const std::vector<std::string>& more, TemplateProcess* parent);
+    bool keep_file(int file);
 
     std::unique_ptr<ControlGroup> group_; // null: none
     pid_t pid_ = -1;
-    bool keep_file(int file);
-
     tinykvm::UniqueFd pid_fd_, control_, output_, errors_;
     std::vector<tinykvm::UniqueFd> files_; // that it was given to write to
 };
