@@ -86,11 +86,13 @@ constexpr std::uint64_t sum(std::uint64_t first, std::uint64_t pages, std::uint6
     return pages * (first + first + pages - 1) / 2 + pages * more;
 }
 
+Reply untouched() { return {sum(0, 512, kApart), sum(512, 7, kApart), sum(1024, 512, kApart), 0}; }
+
 } // namespace
 
 TEST_CASE("what a program changes of a large page is its own, until the reset, after which it has small ones") {
     Server server;
-    const Reply untouched{sum(0, 512, kApart), sum(512, 7, kApart), sum(1024, 512, kApart), 0};
+    const Reply untouched = ::untouched();
     for (const ResetStrategy strategy : strategies()) {
         CAPTURE(static_cast<int>(strategy));
         const auto other = Machine::clone(server.world.env, server.image, server.world.host, strategy);
@@ -123,7 +125,8 @@ TEST_CASE("what a program changes of a large page is its own, until the reset, a
     }
 }
 
-TEST_CASE("an image that a machine was merged into has frames instead of large pages, and tells if they are others",
+TEST_CASE("an image that a machine was merged into has frames instead of large pages, and gets these again if they are "
+          "no others",
           "[alike]") {
     for (std::uint32_t deed = 0; deed < kDeeds; ++deed) {
         CAPTURE(deed);
@@ -135,14 +138,21 @@ TEST_CASE("an image that a machine was merged into has frames instead of large p
         std::vector<Frame> changed;
         const auto merged = std::move(*machine).merge_into(memory, &changed);
         machine.reset();
-        CHECK(server.content->same_in(*merged, changed) ==
-              (deed == kLook || deed == kForget || deed == kFault || deed == kHostReads));
+        const bool same = server.content->same_in(*merged, changed);
+        CHECK(same == (deed == kLook || deed == kForget || deed == kFault || deed == kHostReads));
         if (deed == kUnmap || deed == kReplace)
             continue; // it cannot look there any more
         clear_marks(*merged, *memory);
-        const auto next = Machine::clone(server.world.env, merged, server.world.host, ResetStrategy::working_set);
-        const Reply frames{sum(0, 512, 0), sum(512, 7, 0), sum(1024, 512, 0), 0};
-        CHECK(ask(server, *next, kLook) == frames);
+        const auto look = [&] {
+            const auto next = Machine::clone(server.world.env, merged, server.world.host, ResetStrategy::working_set);
+            return ask(server, *next, kLook);
+        };
+        auto large = memory->take_large();
+        CHECK(look() == Reply{sum(0, 512, 0), sum(512, 7, 0), sum(1024, 512, 0), 0});
+        if (!same)
+            continue;
+        use_large(*merged, *memory, std::move(large), server.at);
+        CHECK(look() == untouched());
     }
 }
 

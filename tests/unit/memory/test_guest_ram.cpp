@@ -241,6 +241,7 @@ TEST_CASE("pages that a file holds as well come from there, once no machine has 
     }
     CHECK(image->exchange({file_of(4, 0x77), 0, 2, 4}));
     CHECK(in_memory() == 4);
+    CHECK(image->in_parts() == std::vector<bool>{false, false, true, true, true, true, false, false});
     GuestRam ram = GuestRam::clone(vm, image, 1 * kMiB);
     ram.frame_bytes(2)[0] = std::byte{1};
     for (Frame frame = 0; frame < 8; ++frame) {
