@@ -39,7 +39,7 @@ sanitized_e2e() {
     for name in isolation serve snapshot http_caps http_front http_life http_mode http_refused serve_files serve_api \
         serve_life serve_values serve_scale platform compress_later warm_later measurements admin_api remote ceilings \
         log_rate jail own_jail own_folders faults permissions mapped_files connections timers bad_input entropy run \
-        crash_report dev tenants; do
+        crash_report dev tenants suspend linger; do
         files+=("tests/e2e/test_$name.py")
     done
     ln -sfn "$build/functions" "$build/fuzz/functions"
@@ -79,7 +79,7 @@ threads_e2e() {
     local name files=()
     for name in isolation http_mode http_caps http_front http_life serve serve_life serve_api serve_values serve_scale serve_files \
         tenants admin_api own_jail compress_later warm_later measurements connections timers entropy unique log_rate faults \
-        traces tcp_functions kept storage suspend migrate; do
+        traces tcp_functions kept storage suspend linger migrate; do
         files+=("tests/e2e/test_$name.py")
     done
     ln -sfn "$build/functions" "$build/threads/functions"

@@ -151,8 +151,9 @@ bool FunctionProcess::keep_file(int file) {
     return true;
 }
 
-void FunctionProcess::limit_files(std::uint64_t most) {
+bool FunctionProcess::limit_files(std::uint64_t most) {
     constexpr std::uint64_t kBlock = 512; // st_blocks, stat(2)
+    bool too_much = false;
     for (const UniqueFd& file : files_) {
         struct stat info {};
         if (::fstat(file.get(), &info) != 0)
@@ -160,10 +161,12 @@ void FunctionProcess::limit_files(std::uint64_t most) {
         const auto size = static_cast<std::uint64_t>(info.st_size);
         if (std::max(size, static_cast<std::uint64_t>(info.st_blocks) * kBlock) <= most)
             continue;
+        too_much = true;
         kill();
         // Also when the size stays the same this frees what lies behind it: fallocate(2), FALLOC_FL_KEEP_SIZE.
         (void)!::ftruncate(file.get(), static_cast<off_t>(std::min(size, most)));
     }
+    return too_much;
 }
 
 void FunctionProcess::empty_earlier_files() {

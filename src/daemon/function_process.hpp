@@ -79,8 +79,8 @@ public:
     // How many files it has been given so far, 16 at most. It is not trusted with the disk: it can write to any of
     // them.
     std::size_t files_given() const { return files_.size(); }
-    // Kills it if one of them takes more than `most` bytes, and cuts that one.
-    void limit_files(std::uint64_t most);
+    // Kills it if one of them takes more than `most` bytes, and cuts that one. Returns whether it did.
+    bool limit_files(std::uint64_t most);
     void empty_earlier_files(); // all but the last: nobody will read them
     void kill();
     // How it ended: "exited with status 7", "was killed by signal 11". Call after its end.

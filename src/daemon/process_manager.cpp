@@ -183,6 +183,7 @@ std::variant<ProcessManager::Started, ProcessManager::NotStarted> ProcessManager
             out.snapshot = std::move(prepared->snapshot);
             out.process = std::move(prepared->process);
             out.state_bytes = prepared->state_bytes;
+            out.lingered = prepared->until.has_value();
             return out;
         }
         const UniqueFd storage =
@@ -290,8 +291,12 @@ unsigned ProcessManager::end_lingering(Clock::time_point due) {
 
 void ProcessManager::check_lingering() {
     const std::lock_guard lock(mutex_);
-    for (const auto& [id, one] : prepared_)
-        one->process->limit_files(2 * one->state_bytes);
+    std::erase_if(prepared_, [&](auto& each) {
+        const bool too_much = each.second->process->limit_files(2 * each.second->state_bytes);
+        if (too_much)
+            discard_locked(std::move(each.second->process));
+        return too_much;
+    });
 }
 
 // The one whose state is this file, if it can be used.

@@ -35,7 +35,8 @@ public:
         std::unique_ptr<FunctionProcess> process;        // has been told what to serve
         std::shared_ptr<store::SavedState> state;        // of a machine that can be suspended
         std::uint64_t state_bytes = 0;                   // the most that it may take
-        bool unsaved = false; // the process had the machine already: its state is nowhere else
+        bool lingered = false;                           // the process had the machine already: PreparedMachine::until
+        bool unsaved = false;                            // the same, but its state is nowhere else
     };
     struct NotStarted {
         std::string why;

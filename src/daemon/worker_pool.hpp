@@ -66,6 +66,7 @@ struct RunningWorker {
     tinykvm::UniqueFd checkpoint_done;        // it goes on meanwhile, and tells here; until it is asked
     bool checkpoint = false;                  // it was asked for that
     bool keeps = false;                       // it could not, and keeps the machine in memory
+    bool lingered = false;                    // its process had saved the state, and waited for a request
     bool went_on = false;                     // it kept it before: what the machine has is saved nowhere
     std::shared_ptr<std::atomic<bool>> saved; // set once its state is; nobody may ask
     bool forgotten = false;                   // its version is no longer live, so that no state is kept

@@ -182,6 +182,7 @@ void WorkerPool::started(request::WorkerId id, ProcessManager::Started process, 
     worker->snapshot = std::move(process.snapshot);
     worker->state = std::move(process.state);
     worker->state_bytes = process.state_bytes;
+    worker->lingered = process.lingered;
     worker->went_on = process.unsaved;
     const FunctionVersion::Facts& facts = worker->version->facts();
     try {
@@ -335,10 +336,14 @@ void WorkerPool::on_exit(const Worker& worker, Afterwards& after) {
     FunctionVersion& version = *worker->version;
     finish_output(*worker, after);
     const std::string how = worker->process->reap();
-    const bool as_wanted = how == "exited with status 0";
+    // It may have been killed a moment before it was to go on, for lack of memory, for example: its state is saved.
+    const bool useless = worker->lingered && !worker->ready && !worker->broken;
+    if (useless)
+        scheduler_.worker_useless(worker->id);
+    const bool as_wanted = useless || how == "exited with status 0";
     worker->suspended = worker->suspending && as_wanted;
     worker->forgotten = version.retired_;
-    if (!ending_ && !(worker->stopping && as_wanted)) {
+    if (!ending_ && !useless && !(worker->stopping && as_wanted)) {
         version.chunks_away_ = false;
         version.last_failure_ =
             std::make_unique<const std::string>(worker->last_words.empty() ? "it " + how : worker->last_words);

@@ -111,6 +111,9 @@ public:
     void start_failed(WorkerId worker, Time now, Actions& out);
     // The worker is ending by itself: it gets no more requests. worker_exited() follows.
     void worker_ending(WorkerId worker, Time now);
+    // It has ended before it could serve, for which the function is not to blame: worker_exited() follows, as wanted,
+    // and another takes its place.
+    void worker_useless(WorkerId worker);
     // `as_wanted`: the worker ended because of StopWorker, without an error.
     void worker_exited(WorkerId worker, bool as_wanted, Time now, Actions& out);
     // The machine is clean and can take a request; a request that it had is finished. Returns false and changes nothing

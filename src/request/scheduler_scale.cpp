@@ -232,6 +232,11 @@ void Scheduler::start_failed(WorkerId id, Time now, Actions& out) {
     serve_starved(now, out);
 }
 
+void Scheduler::worker_useless(WorkerId id) {
+    if (const auto found = workers_.find(id); found != workers_.end())
+        found->second->stopping = true;
+}
+
 void Scheduler::worker_exited(WorkerId id, bool as_wanted, Time now, Actions& out) {
     const auto found = workers_.find(id);
     if (found == workers_.end())
