@@ -138,8 +138,8 @@ bool FunctionProcess::state_grew(std::uint64_t bytes, bool more) {
     return protocol::send(control_.get(), message);
 }
 
-bool FunctionProcess::keep_file(int file) {
-    if (std::ranges::any_of(files_, [&](const UniqueFd& kept) { return same_file(kept.get(), file); }))
+bool FunctionProcess::keep_file(int file, bool of_checkpoint) {
+    if (std::ranges::any_of(files_, [&](const GivenFile& kept) { return same_file(kept.file.get(), file); }))
         return true;
     UniqueFd kept(::fcntl(file, F_DUPFD_CLOEXEC, 0));
     if (!kept)
@@ -147,14 +147,14 @@ bool FunctionProcess::keep_file(int file) {
     constexpr std::size_t kMost = 16; // a save that fails is tried again and again
     if (files_.size() == kMost)
         files_.erase(files_.begin());
-    files_.push_back(std::move(kept));
+    files_.push_back({std::move(kept), of_checkpoint});
     return true;
 }
 
 bool FunctionProcess::limit_files(std::uint64_t most) {
     constexpr std::uint64_t kBlock = 512; // st_blocks, stat(2)
     bool too_much = false;
-    for (const UniqueFd& file : files_) {
+    for (const auto& [file, of_checkpoint] : files_) {
         struct stat info {};
         if (::fstat(file.get(), &info) != 0)
             continue;
@@ -171,19 +171,20 @@ bool FunctionProcess::limit_files(std::uint64_t most) {
 
 void FunctionProcess::empty_earlier_files() {
     for (std::size_t i = 0; i + 1 < files_.size(); ++i)
-        (void)!::ftruncate(files_[i].get(), 0);
+        if (!files_[i].of_checkpoint)
+            (void)!::ftruncate(files_[i].file.get(), 0);
 }
 
 bool FunctionProcess::suspend(int file) {
     protocol::Message message;
     message.kind = protocol::Kind::suspend;
-    return keep_file(file) && protocol::send(control_.get(), message, file);
+    return keep_file(file, false) && protocol::send(control_.get(), message, file);
 }
 
 bool FunctionProcess::checkpoint(int file, int done) {
     protocol::Message message;
     message.kind = protocol::Kind::checkpoint;
-    return keep_file(file) && protocol::send(control_.get(), message, file) &&
+    return keep_file(file, true) && protocol::send(control_.get(), message, file) &&
            protocol::send(control_.get(), message, done);
 }
 

@@ -81,7 +81,8 @@ public:
     std::size_t files_given() const { return files_.size(); }
     // Kills it if one of them takes more than `most` bytes, and cuts that one. Returns whether it did.
     bool limit_files(std::uint64_t most);
-    void empty_earlier_files(); // all but the last: nobody will read them
+    // All that suspend() gave it but the last: nobody will read them.
+    void empty_earlier_files();
     void kill();
     // How it ended: "exited with status 7", "was killed by signal 11". Call after its end.
     std::string reap();
@@ -89,12 +90,16 @@ public:
 private:
     FunctionProcess(const std::string& executable, jail::Mode mode, ControlGroups* groups, std::uint64_t ahead_bytes,
                     const std::vector<std::string>& more, TemplateProcess* parent);
-    bool keep_file(int file);
+    struct GivenFile {
+        tinykvm::UniqueFd file;
+        bool of_checkpoint; // it may be on its way to another daemon
+    };
+    bool keep_file(int file, bool of_checkpoint);
 
     std::unique_ptr<ControlGroup> group_; // null: none
     pid_t pid_ = -1;
     tinykvm::UniqueFd pid_fd_, control_, output_, errors_;
-    std::vector<tinykvm::UniqueFd> files_; // that it was given to write to
+    std::vector<GivenFile> files_; // to write to
 };
 
 } // namespace kvmserver::daemon

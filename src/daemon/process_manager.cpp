@@ -90,6 +90,8 @@ void ProcessManager::end() {
         if (ending_)
             return;
         ending_ = true;
+        for (const auto& [id, one] : prepared_)
+            one->process->kill(); // all at once; who destroys them waits for each
         start_wanted_.notify_all();
         behind_wanted_.notify_all();
         look_wanted_.notify_all();
