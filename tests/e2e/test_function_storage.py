@@ -110,14 +110,18 @@ def test_another_address_is_not_the_storage(store, serve, port) -> None:
 
 
 @pytest.mark.emulated(nightly=True)
-def test_a_storage_is_suspended_and_resumed(store, serve, port) -> None:
+@pytest.mark.parametrize("linger", ["0s", "1h"])
+def test_a_storage_is_suspended_and_resumed(store, serve, port, linger) -> None:
     daemon = serve("-t", "1")
-    deploy_storage(store, settings="[function.scale]\nsuspend = true\n")
+    deploy_storage(store, settings=f'[function.scale]\nsuspend = true\nlinger = "{linger}"\n')
     deploy_caller(store, port)
     assert [ask(port, "add 1"), ask(port, "add 1")] == [["1"], ["2"]] and only_client(port)
-    store.ok("suspend", "shelf")
-    harness.wait_until(lambda: "shelf v1" not in daemon.processes(), "its process has ended")
+    before = daemon.processes()["shelf v1"]
+    assert store.ok("suspend", "shelf") == "shelf: 1 machine suspended"
+    if linger == "0s":
+        harness.wait_until(lambda: "shelf v1" not in daemon.processes(), "its process has ended")
     assert [ask(port, "add 1"), ask(port, "add 1")] == [["3"], ["4"]]
+    assert (daemon.processes()["shelf v1"] == before) == (linger != "0s")
 
 
 @pytest.mark.parametrize("how", ["add 1", "leave;add 1"])
@@ -125,8 +129,8 @@ def test_both_keep_their_state(store, serve, port, how) -> None:
     """The caller is suspended, too, with or without a connection to the storage."""
     suspends = "ephemeral = false\n[function.scale]\nsuspend = true\n"
     daemon = serve("-t", "1")
-    deploy_storage(store, settings="[function.scale]\nsuspend = true\n")
-    deploy_caller(store, port, settings=suspends)
+    deploy_storage(store, settings="[function.scale]\nsuspend = true\nlinger = 0\n")
+    deploy_caller(store, port, settings=suspends)  # does not linger, since it has a storage
     assert [ask(port, how)[-1], ask(port, how)[-1]] == ["1", "2"]
     store.ok("suspend", "shop")
     harness.wait_until(lambda: "shop v1" not in daemon.processes(), "its process has ended")

@@ -34,9 +34,9 @@ def test_it_goes_on_in_the_same_process(keeps, store, serve) -> None:
     daemon = serve()  # after the deploy: emulated hosts have no libcurl
     counts(daemon, 1, 2)
     before = pid(daemon)
-    for round in range(1, 4):
-        harness.wait_until(lambda: store("logs", "keeps").out.count(SUSPENDED) == round, "it is suspended")
-        assert live(store, "keeps")["state"] == "suspended"
+    for round in range(1, 3):  # an emulated host may suspend it between two requests, too
+        harness.wait_until(lambda: live(store, "keeps")["state"] == "suspended", "it is suspended")
+        assert store("logs", "keeps").out.count(SUSPENDED) >= round
         counts(daemon, 1 + 2 * round, 2 + 2 * round)
         assert pid(daemon) == before
 
