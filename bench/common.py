@@ -55,6 +55,14 @@ def free_port():
     raise Failure("no free port between 10000 and 30000: is something else listening there?")
 
 
+def counter(what, port):
+    """The words of a program that answers /count with the number of its requests: c or node."""
+    argv = ([BUILD / "tests/e2e/keeps", port] if what == "c" else
+            [words(programs()["node-http"], port)[0], ROOT / "tests/e2e/guests/probe.js", port])
+    need(argv[0], "scripts/build.sh and scripts/functions.sh build it")
+    return [str(word) for word in argv]
+
+
 class Unix(http.client.HTTPConnection):
     """To the API of a daemon, by its socket."""
 
@@ -113,6 +121,14 @@ class Server:
         status = self.process.poll()
         if status is not None:
             raise self.failed(f"ended with {f'signal {-status}' if status < 0 else f'status {status}'}")
+
+    def until_said(self, text, seconds=60):
+        deadline = time.monotonic() + seconds
+        while text not in self.said():
+            self.check()
+            if time.monotonic() > deadline:
+                raise self.failed(f"does not say {text!r}")
+            time.sleep(0.01)
 
     def wait_ready(self, seconds=120):
         """Until it has answered once."""

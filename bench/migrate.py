@@ -43,12 +43,7 @@ class Side:
         self.server = common.Server(f"daemon {name}", [common.KVMSERVER, "serve", "--store", self.store, "--listen",
                                                        f"127.0.0.1:{self.port}", "--admin", f"127.0.0.1:{self.admin}"],
                                     self.port, dict(os.environ), folder)
-        deadline = time.monotonic() + 60
-        while "Serving " not in self.server.said():
-            self.server.check()
-            if time.monotonic() > deadline:
-                raise self.server.failed("does not serve")
-            time.sleep(0.01)
+        self.server.until_said("Serving ")
         self.token = folder / f"token-{name}"
         self.token.touch(0o600)
         self.token.write_text(kvmserver(self.store, "token", "create", "mover", "--scope", "deploy", "-q"))
@@ -88,12 +83,9 @@ class Client(threading.Thread):
 
 
 def deploy(side, folder, what):
-    port = common.free_port()
-    argv = ([common.BUILD / "tests/e2e/keeps", port] if what == "c" else
-            [common.words(common.programs()["node-http"], port)[0], common.ROOT / "tests/e2e/guests/probe.js", port])
-    common.need(argv[0], "scripts/build.sh and scripts/functions.sh build it")
+    argv = common.counter(what, common.free_port())
     (folder / "kvmserver.toml").write_text(
-        f"allow-all = true\nwarmup = 0\n[run]\nprogram = {json.dumps(str(argv[0]))}\nargs = {json.dumps([str(word) for word in argv[1:]])}\n"
+        f"allow-all = true\nwarmup = 0\n[run]\nprogram = {json.dumps(argv[0])}\nargs = {json.dumps(argv[1:])}\n"
         '[function]\nname = "moves"\nephemeral = false\n[function.scale]\nsuspend = true\nidle = "1h"\n')
     kvmserver(side.store, "deploy", folder, "-q")
 

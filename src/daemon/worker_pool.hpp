@@ -280,7 +280,7 @@ private:
     std::unordered_map<request::MachineId, Machine> machines_;
     std::unordered_map<request::RequestId, std::shared_ptr<Request>> requests_; // that wait or are in a machine
     std::uint64_t next_request_ = 1;
-    request::Time next_tick_ = 0, next_look_ = 0;
+    request::Time next_tick_ = 0, next_look_ = 0, next_check_ = 0;
     std::uint64_t given_back_ = 0, reported_ = 0; // machines, for lack of memory
     request::Time next_report_ = 0;
     bool watching_ = false; // the watcher is handling events and will compute its time-out afterwards

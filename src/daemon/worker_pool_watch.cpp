@@ -119,12 +119,17 @@ void WorkerPool::tick(Time now, Afterwards& after) {
 
 // A process that saves a state, or has saved one, is not trusted with the disk.
 void WorkerPool::check_states(Time now) {
+    const bool all = now >= next_check_; // there may be many ticks in a second
     for (const auto& [id, worker] : workers_) {
-        worker->process->limit_files(2 * worker->state_bytes); // two: see SavedState::begin()
-        if (!worker->suspending)
+        if (!all && !worker->suspending)
             continue;
-        next_tick_ = std::min(next_tick_, now + kLastTick);
+        worker->process->limit_files(2 * worker->state_bytes); // two: see SavedState::begin()
+        if (worker->suspending)
+            next_tick_ = std::min(next_tick_, now + kLastTick);
     }
+    if (!all)
+        return;
+    next_check_ = now + kLongestTick;
     manager_.check_lingering();
 }
 
